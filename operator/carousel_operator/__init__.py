@@ -1,0 +1,1 @@
+"""The Carousel operator: InferenceServer resources into GPU pods."""
