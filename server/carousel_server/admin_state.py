@@ -11,7 +11,16 @@ from carousel_server.limits import Limits, Model
 
 Phase = Literal["loading", "serving", "draining", "closed", "failed"]
 LossCause = Literal[
-    "rollout", "restart", "scale-down", "cordon", "suspend", "eviction", "crash", "out-of-memory", "node-lost", "unknown"
+    "rollout",
+    "restart",
+    "scale-down",
+    "cordon",
+    "suspend",
+    "eviction",
+    "crash",
+    "out-of-memory",
+    "node-lost",
+    "unknown",
 ]
 
 
@@ -107,7 +116,7 @@ class PeersUpdate(Model):
     """`PUT /admin/peers`, and the file `peers.json` of the ConfigMap for the next boot."""
 
     generation: int
-    peers: list[Peer] = []
+    peers: list[Peer] = Field(default_factory=list)
     lost: list[LostBoot] = Field(default_factory=list, max_length=64)
 
 

@@ -34,9 +34,7 @@ class PrefixCacheLimits(Model):
     """How many reusable checkpoints are kept, in how many bytes, and for how long idle."""
 
     count: int = Field(16, ge=0, le=100_000, description="Checkpoints kept at most; 0 turns the cache off.")
-    bytes: Bytes | None = Field(
-        None, description="Host memory for checkpoints; unset: 8Gi, or less for a small model."
-    )
+    bytes: Bytes | None = Field(None, description="Host memory for checkpoints; unset: 8Gi, or less for a small model.")
     idle: Duration = Field(900.0, gt=0, description="An idle checkpoint is dropped after this long.")
 
 
@@ -67,7 +65,10 @@ class EngineSettings(Model):
         None, ge=64, description="Longest sequence; unset: 32768 or the checkpoint's maximum, whichever is smaller."
     )
     prefill_chunk: int | None = Field(
-        None, ge=64, multiple_of=64, description="Prompt tokens of one turn; unset: 1024, or 4096 with streamed experts."
+        None,
+        ge=64,
+        multiple_of=64,
+        description="Prompt tokens of one turn; unset: 1024, or 4096 with streamed experts.",
     )
     expert_pool_bytes: Bytes | None = Field(
         None, description="GPU memory for resident experts; unset: what the plan leaves free."
