@@ -19,6 +19,8 @@ class Turn(Protocol):
     id: str
     history: tuple[Message, ...]  # committed messages of the session, () without one
     tools: tuple[Tool, ...]  # of the request, else of the session
+    settings: Settings  # what the request gave, over the session's where it was silent
+    context_tokens: int  # the smallest of the server's, the session's and the request's
     rng: RngState  # where this turn's draws start
 
     def submit(self, prepared: PreparedTurn) -> None:

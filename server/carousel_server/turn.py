@@ -96,13 +96,15 @@ class TurnRequest:
     session_id: str | None = None
     context_tokens: int | None = None
     constraint: Constraint | None = None
+    given: frozenset[str] = frozenset()  # the Settings fields that the client sent; the others are the session's
+    tools_off: bool = False  # tool_choice none: neither shown to the model nor parsed
 
 
 @dataclass(frozen=True)
 class PreparedTurn:
     """A turn that can run: rendered, tokenised, measured."""
 
-    request: TurnRequest
+    request: TurnRequest  # settings and tools are the effective ones: the session's where the request was silent
     messages: tuple[Message, ...]  # the whole history with this turn's messages
     prompt_tokens: tuple[int, ...]
     boundaries: tuple[int, ...]  # cache boundaries in tokens, increasing, each < len(prompt_tokens)
