@@ -1,0 +1,72 @@
+# Every target sets itself up; see `make help`.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+PYTEST := OMP_NUM_THREADS=2 $(PYTHON) -m pytest
+KIT := tests/cluster/kit
+
+.PHONY: help
+help: ## these lines
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 22
+
+.PHONY: setup
+setup: ## the virtual environment in .venv
+	@.ci/setup
+
+.PHONY: demo
+demo: setup ## a chat answered by a pod, on a cluster that it makes (CONTEXT=name uses yours)
+	@$(PYTHON) tests/cluster/demo.py
+
+.PHONY: demo-clean
+demo-clean: setup ## remove what the demo made (the local cluster stays: make cluster-down)
+	@$(PYTHON) tests/cluster/demo.py --clean
+
+.PHONY: demo-server
+demo-server: setup ## only the server on this machine, and a chat in the terminal
+	@$(PYTHON) -m carousel_server chat
+
+.PHONY: test
+test: setup ## unit, server, model and operator tests
+	$(PYTEST) tests -m "not gpu and not cluster"
+	@echo "Next: make test-cluster runs the tests on a real cluster."
+
+.PHONY: test-cluster
+test-cluster: setup images ## one row per promise on a real two-node cluster
+	$(PYTEST) tests/cluster -m "cluster and not full"
+
+.PHONY: test-cluster-full
+test-cluster-full: setup images ## the long cluster matrix
+	$(PYTEST) tests/cluster -m cluster
+
+.PHONY: test-gpu
+test-gpu: ## what needs a CUDA device (uses the python3 on the PATH)
+	PYTHONPATH=server:kernels:operator python3 -m pytest tests -m gpu -p no:cacheprovider
+
+.PHONY: lint
+lint: setup ## ruff, mypy, generated files
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@$(PYTHON) -m carousel_operator.manifests --check
+
+.PHONY: cluster-up
+cluster-up: ## Kubernetes on this machine, two nodes with fake GPUs (needs root and Go)
+	@$(KIT)/build.sh
+	@$(KIT)/up.sh
+
+.PHONY: cluster-down
+cluster-down: ## end that cluster and remove all of it
+	@$(KIT)/down.sh
+
+.PHONY: images
+images: cluster-up ## both images, built and loaded into that cluster
+	@tests/cluster/images.sh load
+
+.PHONY: manifests
+manifests: setup ## generate manifests/ and docs/reference from the models
+	@$(PYTHON) -m carousel_operator.manifests
+
+.PHONY: bench
+bench: setup ## the benches that need no GPU
+	@for b in tests/bench/*.py; do echo "== $$b"; $(PYTHON) $$b; done

@@ -1,0 +1,360 @@
+"""`make demo`: a chat answered by a pod that the operator made from an InferenceServer, and what a restart does to it.
+
+Fails unless the second answer holds the fact of the first turn, the tool ran, the boot ids differ and the 410 names
+the restart as its cause.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+NAMESPACE = "carousel-demo"
+SYSTEM = "carousel-system"
+SERVER = "tiny"
+URL = f"http://{SERVER}.{NAMESPACE}.svc"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "carousel"
+
+
+class DemoError(Exception):
+    """A step did not do what it promises; the message is for people."""
+
+
+class Transcript:
+    """One line a step, with its time and the total."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.steps: list[tuple[str, float]] = []
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        begun = time.monotonic()
+        print(f"{begun - self.start:7.1f}s  {title} …", flush=True)
+        yield
+        self.steps.append((title, time.monotonic() - begun))
+        print(f"{time.monotonic() - self.start:7.1f}s  {title}: done in {self.steps[-1][1]:.1f} s", flush=True)
+
+    def say(self, text: str) -> None:
+        for line in text.rstrip().splitlines():
+            print(f"          {line}", flush=True)
+
+
+def run(command: Sequence[str | Path], *, timeout: float, stdin: str | None = None, show: bool = False) -> str:
+    """Run a command to its end; its output is returned, or shown as it comes. DemoError with its last words."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words,
+            input=stdin,
+            stdin=None if stdin is not None else subprocess.DEVNULL,
+            stdout=None if show else subprocess.PIPE,
+            stderr=None if show else subprocess.PIPE,
+            text=True,
+            timeout=timeout,
+            cwd=ROOT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DemoError(f"gave up after {timeout:.0f} s: {' '.join(words)}") from error
+    if done.returncode:
+        tail = "" if show else "\n" + (done.stdout[-1500:] + done.stderr[-1500:]).strip()
+        raise DemoError(f"exit code {done.returncode}: {' '.join(words)}{tail}")
+    return done.stdout or ""
+
+
+class Cluster:
+    """Where the demo runs, and how images get there."""
+
+    def __init__(self, kind: str, kubectl: list[str], helm: list[str]) -> None:
+        self.kind = kind
+        self._kubectl = kubectl
+        self._helm = helm
+
+    def kubectl(self, *words: str, timeout: float = 30, stdin: str | None = None) -> str:
+        return run([*self._kubectl, f"--request-timeout={timeout:.0f}s", *words], timeout=timeout + 5, stdin=stdin)
+
+    def helm(self, *words: str, timeout: float = 180) -> str:
+        return run([*self._helm, *words], timeout=timeout)
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+
+def find_cluster(context: str | None) -> str:
+    """`context` where asked for, else `kind` where Docker works, else `local`."""
+    if context:
+        return "context"
+    docker = shutil.which("docker")
+    if docker and subprocess.run([docker, "info"], capture_output=True, timeout=20, check=False).returncode == 0:
+        return "kind"
+    return "local"
+
+
+def tool(name: str, cluster: str) -> str:
+    """kubectl or helm: on the PATH, or the one that the local cluster's build made."""
+    built = CACHE / "cluster" / "bin" / name
+    found = str(built) if cluster == "local" and built.exists() else shutil.which(name)
+    if not found:
+        raise DemoError(f"{name} is not on the PATH: install it, or run this where the local cluster is used")
+    return found
+
+
+def prepare_cluster(where: str, context: str | None, log: Transcript) -> Cluster:
+    """Bring the cluster up, build the images and put them into it."""
+    if where == "local":
+        with log.step("Kubernetes from Go modules (minutes when its cache is empty, seconds after)"):
+            run([HERE / "kit" / "build.sh"], timeout=3000, show=True)
+        with log.step("two-node cluster with fake GPUs"):
+            run([HERE / "kit" / "up.sh"], timeout=600, show=True)
+        with log.step("images"):
+            run([HERE / "images.sh", "load"], timeout=2400, show=True)
+        kubeconfig = os.environ.get("CLUSTER_DIR", "/var/lib/carousel-cluster") + "/admin.kubeconfig"
+        config = ["--kubeconfig", kubeconfig]
+        return Cluster(where, [tool("kubectl", where), *config], [tool("helm", where), *config])
+    if where == "kind":
+        kind = shutil.which("kind") or "kind"
+        with log.step("kind cluster"):
+            if "carousel" not in run([kind, "get", "clusters"], timeout=60).split():
+                run([kind, "create", "cluster", "--name", "carousel", "--wait", "180s"], timeout=400, show=True)
+        context = "kind-carousel"
+        with log.step("images with Docker"):
+            for part in ("server", "operator"):
+                image = image_of(part)
+                run(["docker", "build", "-f", f"{part}/Containerfile", "-t", image, "."], timeout=2400, show=True)
+                run([kind, "load", "docker-image", image, "--name", "carousel"], timeout=900, show=True)
+    assert context is not None
+    return Cluster(
+        where,
+        [tool("kubectl", where), "--context", context],
+        [tool("helm", where), "--kube-context", context],
+    )
+
+
+def image_of(part: str) -> str:
+    """The image of a part: CAROUSEL_<PART>_IMAGE, what images.sh wrote, or the development tag."""
+    given = os.environ.get(f"CAROUSEL_{part.upper()}_IMAGE")
+    if given:
+        return given
+    tags = CACHE / "images" / "tags.env"
+    if tags.exists():
+        for line in tags.read_text().splitlines():
+            name, _, value = line.partition("=")
+            if name == f"{part.upper()}_IMAGE":
+                return value
+    return f"localhost/carousel/{part}:dev"
+
+
+def install(cluster: Cluster) -> None:
+    repository, _, tag = image_of("operator").rpartition(":")
+    server_repository, _, server_tag = image_of("server").rpartition(":")
+    cluster.helm("upgrade", "--install", "carousel-crds", str(ROOT / "charts/carousel-crds"), "-n", SYSTEM,
+                 "--create-namespace")  # fmt: skip
+    cluster.helm(
+        "upgrade", "--install", "carousel", str(ROOT / "charts/carousel"), "-n", SYSTEM, "--wait", "--timeout", "150s",
+        "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
+        "--set", f"serverImage.repository={server_repository}", "--set", f"serverImage.tag={server_tag}",
+    )  # fmt: skip
+
+
+def apply_sample(cluster: Cluster) -> None:
+    if cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found").strip() == "":
+        cluster.kubectl("create", "namespace", NAMESPACE)
+    cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "manifests/samples/tiny.yaml"))
+
+
+def condition(resource: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next((c for c in resource.get("status", {}).get("conditions", []) if c["type"] == kind), {})
+
+
+def wait_ready(cluster: Cluster, log: Transcript, *, seconds: float, differs_from: str = "") -> dict[str, Any]:
+    """Until the server is Ready at its own generation, telling each change of reason. Returns the resource."""
+    deadline = time.monotonic() + seconds
+    told = ""
+    while time.monotonic() < deadline:
+        found = cluster.get("infsrv", SERVER, "-n", NAMESPACE)
+        ready = condition(found, "Ready")
+        line = f"{ready.get('reason', 'no status yet')}: {ready.get('message', '')}"
+        if line != told:
+            log.say(line)
+            told = line
+        status = found.get("status", {})
+        current = status.get("observedGeneration") == found["metadata"]["generation"]
+        boots = [pod.get("bootId") for pod in status.get("pods", [])]
+        if ready.get("status") == "True" and current and boots and all(boots) and differs_from not in boots:
+            return dict(found)
+        time.sleep(0.5)
+    raise DemoError(f"not Ready after {seconds:.0f} s; the last reason was {told}")
+
+
+def start_client(cluster: Cluster) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "client", "namespace": NAMESPACE},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "client",
+                    "image": image_of("server"),
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-c", "import time; time.sleep(86400)"],
+                }
+            ],
+        },
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    cluster.kubectl("wait", "pod/client", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s", timeout=70)
+
+
+def client(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
+    source = (HERE / "demo_client.py").read_text()
+    out = cluster.kubectl(
+        "exec", "-i", "client", "-n", NAMESPACE, "--", "python3", "-", *words, stdin=source, timeout=120
+    )
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise DemoError(f"expected {what}")
+
+
+def hold_chat(cluster: Cluster, log: Transcript) -> str:
+    findings = client(cluster, "chat", URL)
+    for f in findings:
+        if f["what"] == "turn":
+            log.say(f"user: {f['user']}\nassistant ({f['pieces']} pieces): {f['assistant']}")
+        elif f["what"] == "call":
+            log.say(f"user: {f['user']}\ncalls: {json.dumps(f['calls'])}")
+        elif f["what"] == "result":
+            log.say(f"tool result: {json.dumps(f['tool'])}\nassistant: {f['assistant']}")
+    turns = [f for f in findings if f["what"] == "turn"]
+    expect(len(turns) == 2 and "Mara" in turns[1]["assistant"], "the second answer to hold the name of the first turn")
+    result = next(f for f in findings if f["what"] == "result")
+    expect(str(result["tool"]["temperature"]) in result["assistant"], "the answer to hold the tool's result")
+    session = str(next(f for f in findings if f["what"] == "session")["id"])
+    log.say(f"session {session}")
+    return session
+
+
+def restart(cluster: Cluster, log: Transcript, boot: str) -> dict[str, Any]:
+    patch = {"spec": {"restart": {"id": f"demo-{int(time.time())}", "reason": "demo"}}}
+    cluster.kubectl("patch", "infsrv", SERVER, "-n", NAMESPACE, "--type=merge", "-p", json.dumps(patch))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = cluster.get("infsrv", SERVER, "-n", NAMESPACE)
+        if any(pod.get("drain") for pod in found.get("status", {}).get("pods", [])):
+            log.say("$ kubectl get infsrv -o wide\n" + cluster.kubectl("get", "infsrv", "-n", NAMESPACE, "-o", "wide"))
+            break
+        time.sleep(0.3)
+    else:
+        raise DemoError("the change of restart.id started no drain within 30 s")
+    return wait_ready(cluster, log, seconds=180, differs_from=boot)
+
+
+def check_lost(cluster: Cluster, log: Transcript, session: str) -> None:
+    answer = client(cluster, "ask", URL, session)[0]
+    log.say(f"the old session's next turn: {answer['status']} {json.dumps(answer['body'])}")
+    error = answer["body"].get("error", {})
+    expect(answer["status"] == 410 and error.get("code") == "session_lost", "410 session_lost")
+    expect(error.get("cause") == "restart", f"the cause restart, not {error.get('cause')}")
+
+
+def clean_up(cluster: Cluster | None, where: str, *, keep_cluster: bool) -> None:
+    """Remove what the demo made. Every call has a time-out, so this ends."""
+    with contextlib.suppress(DemoError):
+        if where == "local" and not keep_cluster:
+            run([HERE / "kit" / "down.sh"], timeout=120)
+        elif cluster is not None:
+            cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+            cluster.helm("uninstall", "carousel", "-n", SYSTEM, "--ignore-not-found", timeout=60)
+            cluster.helm("uninstall", "carousel-crds", "-n", SYSTEM, "--ignore-not-found", timeout=60)
+
+
+def next_steps(cluster: Cluster) -> str:
+    kubectl = " ".join(cluster._kubectl)
+    lines = [
+        "Look around:",
+        f"  alias k='{kubectl}'",
+        f"  k get infsrv -n {NAMESPACE} -o wide",
+        f"  k describe infsrv {SERVER} -n {NAMESPACE}",
+        f"  k port-forward -n {NAMESPACE} svc/{SERVER} 8000:80",
+        "  curl -s localhost:8000/v1/chat/completions -H 'content-type: application/json' \\",
+        '    -d \'{"model":"chat","messages":[{"role":"user","content":"What is the capital of Portugal?"}]}\'',
+        "  .venv/bin/carousel-server chat --url http://localhost:8000",
+        "  OpenAI client: OpenAI(base_url='http://localhost:8000/v1', api_key='none')",
+        "Remove everything: make demo-clean" + (" (and make cluster-down)" if cluster.kind == "local" else ""),
+    ]
+    return "\n".join(lines)
+
+
+def interrupted(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--context", default=os.environ.get("CONTEXT"), help="use this kubeconfig context")
+    parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
+    options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, interrupted)
+    log = Transcript()
+    where = find_cluster(options.context)
+    cluster: Cluster | None = None
+    was_up = Path(os.environ.get("CLUSTER_DIR", "/var/lib/carousel-cluster"), "admin.kubeconfig").exists()
+    try:
+        if options.clean:
+            if where != "local" or was_up:
+                config = ["--kubeconfig", "/var/lib/carousel-cluster/admin.kubeconfig"] if where == "local" else []
+                config = ["--context", options.context] if options.context else config
+                clean_up(
+                    Cluster(where, [tool("kubectl", where), *config],
+                            [tool("helm", where), *(c.replace("--context", "--kube-context") for c in config)]),
+                    where, keep_cluster=True,
+                )  # fmt: skip
+            return 0
+        cluster = prepare_cluster(where, options.context, log)
+        with log.step("helm install carousel-crds and carousel"):
+            install(cluster)
+        with log.step("kubectl apply -f manifests/samples/tiny.yaml, until it is Ready"):
+            apply_sample(cluster)
+            ready = wait_ready(cluster, log, seconds=240)
+            start_client(cluster)
+        log.say("$ kubectl get infsrv\n" + cluster.kubectl("get", "infsrv", "-n", NAMESPACE))
+        boot = ready["status"]["pods"][0]["bootId"]
+        with log.step("a chat with a session and a tool call, from inside the cluster"):
+            session = hold_chat(cluster, log)
+        with log.step("a drained restart (spec.restart.id changes)"):
+            again = restart(cluster, log, boot)
+        new_boot = again["status"]["pods"][0]["bootId"]
+        expect(new_boot != boot, "another boot id after the restart")
+        log.say(f"boot {boot} -> {new_boot}")
+        with log.step("the lost session is told so"):
+            check_lost(cluster, log, session)
+    except KeyboardInterrupt:
+        print("\ninterrupted: cleaning up", flush=True)
+        clean_up(cluster, where, keep_cluster=was_up)
+        return 130
+    except (DemoError, subprocess.TimeoutExpired) as error:
+        print(f"\ndemo failed: {error}\nIt is left as it is, to look at; make demo-clean removes it.", file=sys.stderr)
+        return 1
+    total = time.monotonic() - log.start
+    print(f"\nDone in {total:.0f} s: " + ", ".join(f"{title.split(' (')[0]} {s:.0f} s" for title, s in log.steps))
+    print(next_steps(cluster))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
