@@ -1,4 +1,4 @@
-"""Sizes of a `qwen4_exp` checkpoint, from its config alone: parameters and state. Knows no limit and no device.
+"""Sizes of a `qwen4_exp` checkpoint, from its config alone: parameters and state. Knows no limit and no device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
