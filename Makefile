@@ -16,11 +16,11 @@ setup: ## the virtual environment in .venv
 
 .PHONY: demo
 demo: setup ## a chat answered by a pod, on a cluster that it makes (CONTEXT=name uses yours)
-	@$(PYTHON) tests/cluster/demo.py
+	@$(PYTHON) -m tests.cluster.demo
 
 .PHONY: demo-clean
 demo-clean: setup ## remove what the demo made (the local cluster stays: make cluster-down)
-	@$(PYTHON) tests/cluster/demo.py --clean
+	@$(PYTHON) -m tests.cluster.demo --clean
 
 .PHONY: demo-server
 demo-server: setup ## only the server on this machine, and a chat in the terminal

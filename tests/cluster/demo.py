@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.cluster.kube import CLUSTER_DIR, ROOT, Cluster, CommandError, connect, image_of, run
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 NAMESPACE = "carousel-demo"
 SYSTEM = "carousel-system"
 SERVER = "tiny"
 URL = f"http://{SERVER}.{NAMESPACE}.svc"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "carousel"
 
 
 class DemoError(Exception):
@@ -50,47 +50,6 @@ class Transcript:
             print(f"          {line}", flush=True)
 
 
-def run(command: Sequence[str | Path], *, timeout: float, stdin: str | None = None, show: bool = False) -> str:
-    """Run a command to its end; its output is returned, or shown as it comes. DemoError with its last words."""
-    words = [str(word) for word in command]
-    try:
-        done = subprocess.run(
-            words,
-            input=stdin,
-            stdin=None if stdin is not None else subprocess.DEVNULL,
-            stdout=None if show else subprocess.PIPE,
-            stderr=None if show else subprocess.PIPE,
-            text=True,
-            timeout=timeout,
-            cwd=ROOT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DemoError(f"gave up after {timeout:.0f} s: {' '.join(words)}") from error
-    if done.returncode:
-        tail = "" if show else "\n" + (done.stdout[-1500:] + done.stderr[-1500:]).strip()
-        raise DemoError(f"exit code {done.returncode}: {' '.join(words)}{tail}")
-    return done.stdout or ""
-
-
-class Cluster:
-    """Where the demo runs, and how images get there."""
-
-    def __init__(self, kind: str, kubectl: list[str], helm: list[str]) -> None:
-        self.kind = kind
-        self._kubectl = kubectl
-        self._helm = helm
-
-    def kubectl(self, *words: str, timeout: float = 30, stdin: str | None = None) -> str:
-        return run([*self._kubectl, f"--request-timeout={timeout:.0f}s", *words], timeout=timeout + 5, stdin=stdin)
-
-    def helm(self, *words: str, timeout: float = 180) -> str:
-        return run([*self._helm, *words], timeout=timeout)
-
-    def get(self, *words: str) -> Any:
-        return json.loads(self.kubectl("get", *words, "-o", "json"))
-
-
 def find_cluster(context: str | None) -> str:
     """`context` where asked for, else `kind` where Docker works, else `local`."""
     if context:
@@ -99,15 +58,6 @@ def find_cluster(context: str | None) -> str:
     if docker and subprocess.run([docker, "info"], capture_output=True, timeout=20, check=False).returncode == 0:
         return "kind"
     return "local"
-
-
-def tool(name: str, cluster: str) -> str:
-    """kubectl or helm: on the PATH, or the one that the local cluster's build made."""
-    built = CACHE / "cluster" / "bin" / name
-    found = str(built) if cluster == "local" and built.exists() else shutil.which(name)
-    if not found:
-        raise DemoError(f"{name} is not on the PATH: install it, or run this where the local cluster is used")
-    return found
 
 
 def prepare_cluster(where: str, context: str | None, log: Transcript) -> Cluster:
@@ -119,40 +69,17 @@ def prepare_cluster(where: str, context: str | None, log: Transcript) -> Cluster
             run([HERE / "kit" / "up.sh"], timeout=600, show=True)
         with log.step("images"):
             run([HERE / "images.sh", "load"], timeout=2400, show=True)
-        kubeconfig = os.environ.get("CLUSTER_DIR", "/var/lib/carousel-cluster") + "/admin.kubeconfig"
-        config = ["--kubeconfig", kubeconfig]
-        return Cluster(where, [tool("kubectl", where), *config], [tool("helm", where), *config])
     if where == "kind":
         kind = shutil.which("kind") or "kind"
         with log.step("kind cluster"):
             if "carousel" not in run([kind, "get", "clusters"], timeout=60).split():
                 run([kind, "create", "cluster", "--name", "carousel", "--wait", "180s"], timeout=400, show=True)
-        context = "kind-carousel"
         with log.step("images with Docker"):
             for part in ("server", "operator"):
                 image = image_of(part)
                 run(["docker", "build", "-f", f"{part}/Containerfile", "-t", image, "."], timeout=2400, show=True)
                 run([kind, "load", "docker-image", image, "--name", "carousel"], timeout=900, show=True)
-    assert context is not None
-    return Cluster(
-        where,
-        [tool("kubectl", where), "--context", context],
-        [tool("helm", where), "--kube-context", context],
-    )
-
-
-def image_of(part: str) -> str:
-    """The image of a part: CAROUSEL_<PART>_IMAGE, what images.sh wrote, or the development tag."""
-    given = os.environ.get(f"CAROUSEL_{part.upper()}_IMAGE")
-    if given:
-        return given
-    tags = CACHE / "images" / "tags.env"
-    if tags.exists():
-        for line in tags.read_text().splitlines():
-            name, _, value = line.partition("=")
-            if name == f"{part.upper()}_IMAGE":
-                return value
-    return f"localhost/carousel/{part}:dev"
+    return connect(where, context)
 
 
 def install(cluster: Cluster) -> None:
@@ -274,7 +201,7 @@ def check_lost(cluster: Cluster, log: Transcript, session: str) -> None:
 
 def clean_up(cluster: Cluster | None, where: str, *, keep_cluster: bool) -> None:
     """Remove what the demo made. Every call has a time-out, so this ends."""
-    with contextlib.suppress(DemoError):
+    with contextlib.suppress(CommandError):
         if where == "local" and not keep_cluster:
             run([HERE / "kit" / "down.sh"], timeout=120)
         elif cluster is not None:
@@ -284,7 +211,7 @@ def clean_up(cluster: Cluster | None, where: str, *, keep_cluster: bool) -> None
 
 
 def next_steps(cluster: Cluster) -> str:
-    kubectl = " ".join(cluster._kubectl)
+    kubectl = " ".join(cluster.kubectl_command)
     lines = [
         "Look around:",
         f"  alias k='{kubectl}'",
@@ -313,17 +240,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = Transcript()
     where = find_cluster(options.context)
     cluster: Cluster | None = None
-    was_up = Path(os.environ.get("CLUSTER_DIR", "/var/lib/carousel-cluster"), "admin.kubeconfig").exists()
+    was_up = (CLUSTER_DIR / "admin.kubeconfig").exists()
     try:
         if options.clean:
             if where != "local" or was_up:
-                config = ["--kubeconfig", "/var/lib/carousel-cluster/admin.kubeconfig"] if where == "local" else []
-                config = ["--context", options.context] if options.context else config
-                clean_up(
-                    Cluster(where, [tool("kubectl", where), *config],
-                            [tool("helm", where), *(c.replace("--context", "--kube-context") for c in config)]),
-                    where, keep_cluster=True,
-                )  # fmt: skip
+                clean_up(connect(where, options.context), where, keep_cluster=True)
             return 0
         cluster = prepare_cluster(where, options.context, log)
         with log.step("helm install carousel-crds and carousel"):
@@ -347,7 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted: cleaning up", flush=True)
         clean_up(cluster, where, keep_cluster=was_up)
         return 130
-    except (DemoError, subprocess.TimeoutExpired) as error:
+    except (DemoError, CommandError) as error:
         print(f"\ndemo failed: {error}\nIt is left as it is, to look at; make demo-clean removes it.", file=sys.stderr)
         return 1
     total = time.monotonic() - log.start
