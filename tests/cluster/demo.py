@@ -17,11 +17,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.cluster.kube import CLUSTER_DIR, ROOT, Cluster, CommandError, connect, image_of, run
+from tests.cluster.kube import (
+    CLUSTER_DIR,
+    ROOT,
+    SYSTEM,
+    Cluster,
+    CommandError,
+    client_pod,
+    condition,
+    connect,
+    image_of,
+    install,
+    run,
+)
 
 HERE = Path(__file__).resolve().parent
 NAMESPACE = "carousel-demo"
-SYSTEM = "carousel-system"
 SERVER = "tiny"
 URL = f"http://{SERVER}.{NAMESPACE}.svc"
 
@@ -82,26 +93,10 @@ def prepare_cluster(where: str, context: str | None, log: Transcript) -> Cluster
     return connect(where, context)
 
 
-def install(cluster: Cluster) -> None:
-    repository, _, tag = image_of("operator").rpartition(":")
-    server_repository, _, server_tag = image_of("server").rpartition(":")
-    cluster.helm("upgrade", "--install", "carousel-crds", str(ROOT / "charts/carousel-crds"), "-n", SYSTEM,
-                 "--create-namespace")  # fmt: skip
-    cluster.helm(
-        "upgrade", "--install", "carousel", str(ROOT / "charts/carousel"), "-n", SYSTEM, "--wait", "--timeout", "150s",
-        "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
-        "--set", f"serverImage.repository={server_repository}", "--set", f"serverImage.tag={server_tag}",
-    )  # fmt: skip
-
-
 def apply_sample(cluster: Cluster) -> None:
     if cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found").strip() == "":
         cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "manifests/samples/tiny.yaml"))
-
-
-def condition(resource: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next((c for c in resource.get("status", {}).get("conditions", []) if c["type"] == kind), {})
 
 
 def wait_ready(cluster: Cluster, log: Transcript, *, seconds: float, differs_from: str = "") -> dict[str, Any]:
@@ -125,23 +120,8 @@ def wait_ready(cluster: Cluster, log: Transcript, *, seconds: float, differs_fro
 
 
 def start_client(cluster: Cluster) -> None:
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "client", "namespace": NAMESPACE},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "containers": [
-                {
-                    "name": "client",
-                    "image": image_of("server"),
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", "-c", "import time; time.sleep(86400)"],
-                }
-            ],
-        },
-    }
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    pod = client_pod(image_of("server"))
+    cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
     cluster.kubectl("wait", "pod/client", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s", timeout=70)
 
 

@@ -7,13 +7,16 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "carousel"
 CLUSTER_DIR = Path(os.environ.get("CLUSTER_DIR", "/var/lib/carousel-cluster"))
+SYSTEM = "carousel-system"
+T = TypeVar("T")
 
 
 class CommandError(Exception):
@@ -93,3 +96,132 @@ def connect(kind: str, context: str | None = None) -> Cluster:
         return Cluster(kind, [tool("kubectl", kind), *config], [tool("helm", kind), *config])
     name = context or "kind-carousel"
     return Cluster(kind, [tool("kubectl", kind), "--context", name], [tool("helm", kind), "--kube-context", name])
+
+
+def install(cluster: Cluster) -> None:
+    """Both charts with the built images, or the same again."""
+    repository, _, tag = image_of("operator").rpartition(":")
+    server_repository, _, server_tag = image_of("server").rpartition(":")
+    cluster.helm("upgrade", "--install", "carousel-crds", str(ROOT / "charts/carousel-crds"), "-n", SYSTEM,
+                 "--create-namespace")  # fmt: skip
+    cluster.helm(
+        "upgrade", "--install", "carousel", str(ROOT / "charts/carousel"), "-n", SYSTEM, "--wait", "--timeout", "150s",
+        "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
+        "--set", f"serverImage.repository={server_repository}", "--set", f"serverImage.tag={server_tag}",
+    )  # fmt: skip
+
+
+def condition(resource: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A condition of a resource by its type, {} when it has none."""
+    return next((c for c in resource.get("status", {}).get("conditions", []) if c["type"] == kind), {})
+
+
+class Namespace:
+    """A namespace of its own for one test, with the waits that tests need."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def kubectl(self, *words: str, timeout: float = 30, stdin: str | None = None) -> str:
+        return self.cluster.kubectl("-n", self.name, *words, timeout=timeout, stdin=stdin)
+
+    def create(self) -> None:
+        self.cluster.kubectl("create", "namespace", self.name)
+
+    def delete(self) -> None:
+        self.cluster.kubectl("delete", "namespace", self.name, "--ignore-not-found", "--timeout=120s", timeout=130)
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def refused(self, *objects: dict[str, Any]) -> str:
+        """The API server's words when it refuses the objects; AssertionError when it takes them."""
+        try:
+            self.apply(*objects)
+        except CommandError as error:
+            return str(error)
+        raise AssertionError(f"the API server took what it should refuse: {objects}")
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        return dict(json.loads(self.kubectl("get", kind, name, "-o", "json")))
+
+    def patch(self, kind: str, name: str, patch: dict[str, Any]) -> None:
+        self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
+
+    def wait(self, what: str, check: Callable[[], T | None], seconds: float = 60) -> T:
+        """Until `check` gives something true; AssertionError with what was last seen."""
+        deadline = time.monotonic() + seconds
+        seen: object = None
+        while time.monotonic() < deadline:
+            try:
+                seen = check()
+            except CommandError as error:
+                seen = str(error)
+            else:
+                if seen:
+                    return seen
+            time.sleep(0.3)
+        raise AssertionError(f"{what}: not within {seconds:.0f} s; last seen: {seen}\n{self.story()}")
+
+    def wait_condition(
+        self, name: str, kind: str, *, status: str, reason: str = "", seconds: float = 60
+    ) -> dict[str, Any]:
+        """Until the InferenceServer's condition has this status (and reason) for its newest generation."""
+
+        def holds() -> dict[str, Any] | None:
+            found = self.get("infsrv", name)
+            has = condition(found, kind)
+            current = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+            return found if current and has.get("status") == status and reason in ("", has.get("reason")) else None
+
+        return self.wait(f"{name} {kind}={status} {reason}", holds, seconds)
+
+    def story(self) -> str:
+        """What a person would look at first, for the message of a failed test."""
+        parts = []
+        for words in (["get", "infsrv,pods", "-o", "wide"], ["get", "infsrv", "-o", "jsonpath={.items[*].status}"]):
+            try:
+                parts.append(self.kubectl(*words))
+            except CommandError as error:
+                parts.append(str(error))
+        return "\n".join(parts)
+
+    def run_python(self, pod: str, source: str, *words: str, timeout: float = 60) -> str:
+        """Run a script with the python3 of a pod and return what it printed."""
+        return self.kubectl("exec", "-i", pod, "--", "python3", "-", *words, stdin=source, timeout=timeout)
+
+
+def client_pod(image: str) -> dict[str, Any]:
+    """A pod that does nothing until something is executed in it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "client"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "client",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-c", "import time; time.sleep(86400)"],
+                }
+            ],
+        },
+    }
+
+
+def inference_server(name: str, **spec: Any) -> dict[str, Any]:
+    """An InferenceServer of the embedded model with quick drains, and `spec` over it."""
+    base: dict[str, Any] = {
+        "model": {"source": {"embedded": {}}, "preset": "tiny"},
+        "image": {"reference": image_of("server"), "pullPolicy": "IfNotPresent"},
+        "drain": {"idleGrace": "3s", "sessionTimeout": "60s", "requestTimeout": "20s"},
+    }
+    return {
+        "apiVersion": "carousel.dev/v1alpha1",
+        "kind": "InferenceServer",
+        "metadata": {"name": name},
+        "spec": base | spec,
+    }

@@ -1,0 +1,36 @@
+"""The cluster of the test run, the operator in it, and a namespace for each module."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.kube import Cluster, Namespace, client_pod, connect, image_of, install
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """The local cluster that `make cluster-up` started."""
+    found = connect("local")
+    found.kubectl("get", "--raw", "/readyz")
+    return found
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Cluster:
+    """The cluster with both charts installed."""
+    install(cluster)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def namespace(operator: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A namespace with a client pod, gone after the module."""
+    name = "t-" + Path(request.module.__file__).stem.removeprefix("test_").replace("_", "-")
+    found = Namespace(operator, name)
+    found.delete()
+    found.create()
+    found.apply(client_pod(image_of("server")))
+    found.kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s", timeout=70)
+    yield found
+    found.delete()
