@@ -1,0 +1,148 @@
+"""InferenceServer status as typed data. Filled by status.py; the CRD's status schema is generated from it."""
+
+from typing import Annotated, Literal
+
+from carousel_server.limits import Model
+from pydantic import Field
+
+from carousel_operator.field_types import Format, ListMap, ObjectName, Text, Timestamp
+
+Message = Annotated[str, Field(max_length=4096)]
+Short = Annotated[str, Field(max_length=128)]
+Count = Annotated[int, Field(ge=0)]
+PodState = Literal[
+    "Pending",
+    "PullingImage",
+    "DownloadingModel",
+    "Loading",
+    "Serving",
+    "Draining",
+    "Closed",
+    "Terminating",
+    "Failed",
+    "Lost",
+    "Unreachable",
+]
+
+
+class RevisionStatus(Model):
+    """Revisions of the pods."""
+
+    current: Short | None = Field(None, description="Revision of the pods that serve.")
+    desired: Short | None = Field(None, description="Revision that the spec asks for.")
+
+
+class LimitsStatus(Model):
+    """How far the latest limits have come."""
+
+    generation: int | None = Field(None, description="metadata.generation of the limits in the ConfigMap.")
+    applied_replicas: Count = Field(0, description="Pods that run with them.")
+
+
+class MemoryRow(Model):
+    """One row of the memory plan."""
+
+    name: Short
+    where: Literal["gpu", "host"]
+    bytes: Count
+    note: Text | None = None
+
+
+class MemoryStatus(Model):
+    """The memory plan, and what the container gets."""
+
+    host_bytes: Count = Field(0, description="Host memory that the plan needs.")
+    gpu_bytes: Count = Field(0, description="GPU memory that the plan needs.")
+    container_bytes: Count = Field(0, description="Memory request and limit of the container.")
+    reported_host_bytes: Count | None = Field(None, description="Of a running server, when it differs.")
+    reported_gpu_bytes: Count | None = Field(None, description="Of a running server, when it differs.")
+    table: Annotated[list[MemoryRow], ListMap(("where", "name"))] = Field(default_factory=list, max_length=64)
+
+
+class LostSessions(Model):
+    """Sessions lost to one cause."""
+
+    cause: Short
+    boots: Count = 0
+    sessions: Count = 0
+
+
+class SessionsStatus(Model):
+    """Sessions of all pods."""
+
+    active: Count = Field(0, description="Sessions that exist, idle or in a turn.")
+    capacity: Count = Field(0, description="limits.sessions.count of the ready pods together.")
+    lost: Annotated[list[LostSessions], ListMap(("cause",))] = Field(default_factory=list, max_length=16)
+
+
+class ChangeStatus(Model):
+    """What the latest change of the spec does, before and while it happens."""
+
+    class_: Literal["None", "Hot", "Resize", "Restart"] = Field(alias="class")
+    fields: list[Text] = Field(default_factory=list, max_length=64)
+    since: Timestamp
+    sessions: Count | None = Field(None, description="Sessions on the pods that it touches.")
+    preview: bool | None = Field(None, description="True: shown only, not carried out.")
+    message: Message | None = None
+
+
+class PodDrain(Model):
+    """A drain in progress."""
+
+    reason: Short
+    started_at: Timestamp
+    deadline: Timestamp
+
+
+class PodExit(Model):
+    """How a pod's last container ended."""
+
+    code: int
+    reason: Short | None = None
+    at: Timestamp | None = None
+
+
+class PodStatus(Model):
+    """One pod."""
+
+    name: ObjectName
+    uid: Short | None = None
+    node: Annotated[str, Field(max_length=253)] | None = None
+    revision: Short | None = None
+    state: PodState
+    progress: Annotated[int, Field(ge=0, le=100)] | None = Field(None, description="Per cent of a download or load.")
+    sessions: Count | None = None
+    in_flight: Count | None = Field(None, description="Requests queued and running.")
+    boot_id: Short | None = None
+    drain: PodDrain | None = None
+    last_exit: PodExit | None = None
+
+
+class Condition(Model):
+    """metav1.Condition."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)] = ""
+    last_transition_time: Timestamp
+    observed_generation: Count | None = None
+
+
+class Status(Model):
+    """What the operator saw and does."""
+
+    observed_generation: Annotated[int, Format("int64")] | None = None
+    replicas: Count = Field(0, description="Pods that exist.")
+    ready_replicas: Count = 0
+    updated_replicas: Count = Field(0, description="Pods of the desired revision.")
+    draining_replicas: Count = 0
+    selector: Annotated[str, Field(max_length=512)] | None = Field(None, description="Label selector of the pods.")
+    url: Text | None = Field(None, description="Base URL inside the cluster.")
+    revision: RevisionStatus | None = None
+    limits: LimitsStatus | None = None
+    memory: MemoryStatus | None = None
+    sessions: SessionsStatus | None = None
+    change: ChangeStatus | None = None
+    pods: Annotated[list[PodStatus], ListMap(("name",))] = Field(default_factory=list, max_length=100)
+    conditions: Annotated[list[Condition], ListMap(("type",))] = Field(default_factory=list, max_length=16)
