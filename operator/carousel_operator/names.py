@@ -45,6 +45,8 @@ ANNOTATION_SCHEMA: Final = f"{GROUP}/schema"
 ANNOTATION_APPLIED: Final = f"{GROUP}/applied"
 ANNOTATION_SPEC: Final = f"{GROUP}/spec"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"
+ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
+ANNOTATION_RESIZE_REFUSED: Final = f"{GROUP}/resize-refused"
 
 ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_DRAIN: "On a pod: JSON with reason, startedAt and deadline of its drain; survives an operator restart.",
@@ -53,6 +55,8 @@ ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_APPLIED: "On a child: digest of what was applied last, so that an unchanged child is not written again.",
     ANNOTATION_SPEC: "On the StatefulSet: the spec its template was made from, to say what a change changes.",
     ANNOTATION_TEMPLATE: "On pods: version of the operator's pod template.",
+    ANNOTATION_SECRETS: "On pods: digest of the Secret keys that their environment refers to.",
+    ANNOTATION_RESIZE_REFUSED: "On a pod: why its in-place resize is not possible; it is replaced instead.",
 }
 
 READY: Final = "Ready"

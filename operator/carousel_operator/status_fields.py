@@ -91,7 +91,7 @@ class PodDrain(Model):
 
     reason: Short
     started_at: Timestamp
-    deadline: Timestamp
+    deadline: Timestamp | None = Field(None, description="Absent where none applies: a cordoned node.")
 
 
 class PodExit(Model):
