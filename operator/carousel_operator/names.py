@@ -45,6 +45,8 @@ ANNOTATION_SCHEMA: Final = f"{GROUP}/schema"
 ANNOTATION_APPLIED: Final = f"{GROUP}/applied"
 ANNOTATION_SPEC: Final = f"{GROUP}/spec"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"
+ANNOTATION_RESTART: Final = f"{GROUP}/restart-id"
+ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
 ANNOTATION_RESIZE_REFUSED: Final = f"{GROUP}/resize-refused"
 
@@ -55,6 +57,8 @@ ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_APPLIED: "On a child: digest of what was applied last, so that an unchanged child is not written again.",
     ANNOTATION_SPEC: "On the StatefulSet: the spec its template was made from, to say what a change changes.",
     ANNOTATION_TEMPLATE: "On pods: version of the operator's pod template.",
+    ANNOTATION_RESTART: "On pods: the spec.restart.id that the pod was made with.",
+    ANNOTATION_SECRETS: "On pods: digest of the Secret keys that its environment refers to.",
     ANNOTATION_SECRETS: "On pods: digest of the Secret keys that their environment refers to.",
     ANNOTATION_RESIZE_REFUSED: "On a pod: why its in-place resize is not possible; it is replaced instead.",
 }
