@@ -1,0 +1,5 @@
+"""Root-mean-square norms, plain and gated."""
+
+from carousel_kernels.norm.reference import gated_rms_norm, rms_norm
+
+__all__ = ["gated_rms_norm", "rms_norm"]

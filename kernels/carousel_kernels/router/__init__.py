@@ -1,0 +1,5 @@
+"""Which experts serve a token."""
+
+from carousel_kernels.router.reference import route
+
+__all__ = ["route"]
