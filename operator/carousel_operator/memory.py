@@ -74,3 +74,27 @@ def does_not_fit(spec: InferenceServerSpec, plan: MemoryPlan | None) -> str:
         needed = -(-(plan.host_bytes + spec.resources.shared_memory) // MiB) * MiB
         advice = f"; set resources.hostMemory to {format_bytes(needed)} ({human_bytes(needed)}) or lower limits"
     return "; ".join(plan.errors) + advice
+
+
+def skew(spec: InferenceServerSpec, reported_host_bytes: int, reported_gpu_bytes: int) -> str:
+    """What a running server plans differently from this operator, for MemoryPlanSkew; empty when both agree.
+
+    The size of the GPU is unknown here, so with an automatic expert pool the experts may be streamed or resident and
+    the GPU's total is the server's to decide.
+    """
+    if spec.preset is None:
+        return ""
+    device: Device = "cuda" if reported_gpu_bytes else "cpu"
+    limits, engine, shape = spec.limits, spec.engine, PRESETS[spec.preset]
+    small = plan(shape, limits, engine, device=device)
+    large = plan(shape, limits, engine, device=device, gpu_bytes=2**60)
+    wrong = []
+    if reported_host_bytes not in (small.host_bytes, large.host_bytes):
+        wrong.append(("host", small.host_bytes, reported_host_bytes))
+    if device == "cuda" and engine.expert_pool_bytes is not None and reported_gpu_bytes != small.gpu_bytes:
+        wrong.append(("GPU", small.gpu_bytes, reported_gpu_bytes))
+    return "; ".join(
+        f"{where} memory: planned {human_bytes(ours)} ({ours} bytes), the server says {human_bytes(theirs)} "
+        f"({theirs} bytes)"
+        for where, ours, theirs in wrong
+    )

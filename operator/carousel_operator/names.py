@@ -3,8 +3,12 @@
 docs/reference/inferenceserver.md prints these tables; a test holds that nothing else is used.
 """
 
+import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from carousel_operator.resource import GpuClaim
 
 GROUP: Final = "carousel.dev"
 VERSION: Final = "v1alpha1"
@@ -47,7 +51,6 @@ ANNOTATION_SPEC: Final = f"{GROUP}/spec"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"
 ANNOTATION_RESTART: Final = f"{GROUP}/restart-id"
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
-ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
 ANNOTATION_RESIZE_REFUSED: Final = f"{GROUP}/resize-refused"
 
 ANNOTATIONS: Final[Mapping[str, str]] = {
@@ -58,7 +61,6 @@ ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_SPEC: "On the StatefulSet: the spec its template was made from, to say what a change changes.",
     ANNOTATION_TEMPLATE: "On pods: version of the operator's pod template.",
     ANNOTATION_RESTART: "On pods: the spec.restart.id that the pod was made with.",
-    ANNOTATION_SECRETS: "On pods: digest of the Secret keys that its environment refers to.",
     ANNOTATION_SECRETS: "On pods: digest of the Secret keys that their environment refers to.",
     ANNOTATION_RESIZE_REFUSED: "On a pod: why its in-place resize is not possible; it is replaced instead.",
 }
@@ -150,6 +152,12 @@ def admin_secret(name: str) -> str:
 def headless_service(name: str) -> str:
     """Name of the Service that gives each pod its own address."""
     return f"{name}-pods"
+
+
+def claim_template(name: str, claim: "GpuClaim") -> str:
+    """Name of the ResourceClaimTemplate of one claim; another claim gets another name."""
+    digest = hashlib.sha256(claim.model_dump_json().encode()).hexdigest()
+    return f"{name}-gpu-{digest[:8]}"
 
 
 def selector(name: str) -> dict[str, str]:
