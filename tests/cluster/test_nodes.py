@@ -1,0 +1,93 @@
+"""What nodes and the control plane do to pods with sessions: cordon, drain, a lost API server."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.kube import CLUSTER_DIR, Namespace
+from tests.cluster.scenario import Traffic, scripted_server
+from tests.cluster.test_rollout import QUICK, other_boot, pods, ready
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+NODE = {"nodeSelector": {"carousel.dev/test": "nodes"}}
+
+
+def label(namespace: Namespace, *nodes: str) -> None:
+    """Only these nodes may run the module's pods."""
+    for node in ("node-1", "node-2"):
+        mark = "carousel.dev/test=nodes" if node in nodes else "carousel.dev/test-"
+        namespace.cluster.kubectl("label", "node", node, mark, "--overwrite")
+
+
+def test_kubectl_drain_waits_for_a_live_stream_that_ends_by_itself(namespace: Namespace) -> None:
+    label(namespace, "node-2")
+    namespace.apply(scripted_server("moved", pod=NODE, drain=QUICK))
+    boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
+    with Traffic(
+        namespace, "moved", causes=["eviction", "cordon", "unknown"], broken=True, stream_pieces=24
+    ) as traffic:
+        traffic.settled()
+        label(namespace, "node-1", "node-2")
+        try:
+            selector = "--pod-selector=app.kubernetes.io/instance=moved"
+            namespace.cluster.kubectl(
+                "drain", "node-2", "--ignore-daemonsets", "--delete-emptydir-data", selector, "--timeout=80s",
+                timeout=90,
+            )  # fmt: skip
+        finally:
+            namespace.cluster.kubectl("uncordon", "node-2")
+        other_boot(namespace, "moved", boot)
+        namespace.wait("a session learns of it", lambda: any(e["what"] == "lost" for e in traffic.events), 60)
+    traffic.check()
+    whole = [e for e in traffic.events if e["what"] == "stream end" and boot in e["session"] and e["finish"]]
+    assert whole, "the stream that was open at the drain ended by itself"
+
+
+def test_the_pod_of_a_cordoned_node_is_moved_when_it_is_quiet(namespace: Namespace) -> None:
+    boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
+    node = namespace.get("pod", "moved-0")["spec"]["nodeName"]
+    try:
+        with Traffic(namespace, "moved", causes=["cordon"], stream_pieces=12) as traffic:
+            traffic.settled()
+            namespace.cluster.kubectl("cordon", node)
+            namespace.wait("a drain", lambda: any(p.get("drain") for p in pods(namespace, "moved")))
+            time.sleep(15)  # longer than sessionTimeout: the deadline does not apply to a cordon
+            assert pods(namespace, "moved")[0]["bootId"] == boot, "sessions in use keep the pod"
+        traffic.check(lost=0)
+        other_boot(namespace, "moved", boot)
+    finally:
+        namespace.cluster.kubectl("uncordon", node)
+    ready(namespace, "moved")
+
+
+def test_an_api_server_that_restarts_in_a_drain_changes_nothing_for_clients(namespace: Namespace) -> None:
+    boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
+    with Traffic(namespace, "moved", causes=["restart"], stream_pieces=12) as traffic:
+        traffic.settled()
+        namespace.patch("infsrv", "moved", {"spec": {"restart": {"id": "api"}}})
+        namespace.wait("a drain", lambda: any(p.get("drain") for p in pods(namespace, "moved")))
+        run([os.fspath(CLUSTER_DIR.parent), "restart-apiserver"], timeout=60) if False else restart_api_server(
+            namespace
+        )
+        other_boot(namespace, "moved", boot)
+        namespace.wait("a session learns of it", lambda: any(e["what"] == "lost" for e in traffic.events), 60)
+    traffic.check()
+    assert set(traffic.result["causes"]) == {"restart"}, traffic.result
+
+
+def restart_api_server(namespace: Namespace) -> None:
+    """End the API server for five seconds and start it again with the same command."""
+    record = CLUSTER_DIR / "pids" / "kube-apiserver"
+    pid = int(record.read_text().split()[0])
+    command = [word for word in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if word]
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(5)
+    with (CLUSTER_DIR / "log" / "kube-apiserver.log").open("a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    record.write_text(f"{process.pid} {command[0]}\n")
+    namespace.wait("the API server is back", lambda: namespace.cluster.kubectl("get", "--raw", "/readyz") == "ok", 60)
