@@ -7,9 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from carousel_server.units import BYTES_PATTERN, format_bytes, parse_bytes
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 CPU_PATTERN = r"^([0-9]+(\.[0-9]{1,3})?|[0-9]+m)$"
+AUTO_BYTES_PATTERN = f"^(auto|{BYTES_PATTERN.strip('^$')})$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 QUALIFIED_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -59,6 +61,12 @@ Cpu = Annotated[
     BeforeValidator(parse_cpu),
     PlainSerializer(format_cpu, return_type=str),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": CPU_PATTERN}),
+]
+AutoBytes = Annotated[
+    int | None,
+    BeforeValidator(lambda value: None if value in ("auto", None) else parse_bytes(value)),
+    PlainSerializer(lambda value: None if value is None else format_bytes(value), return_type=str | None),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": AUTO_BYTES_PATTERN}),
 ]
 Text = Annotated[str, Field(max_length=1024)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]

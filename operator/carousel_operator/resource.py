@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from carousel_server.limits import EngineSettings, Limits, Model
 from carousel_server.units import Bytes, Duration
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from carousel_operator import names, rules
-from carousel_operator.field_types import Annotations, Cpu, ListSet, ObjectName, Text
+from carousel_operator.field_types import Annotations, AutoBytes, Cpu, ListSet, ObjectName, Text
 from carousel_operator.pod_fields import PodOptions, PolicyPeer, Port
 from carousel_operator.status_fields import Status
 
@@ -140,14 +140,12 @@ class Gpu(Model):
 class Engine(EngineSettings):
     """Settings of the server's start. A change is a drained restart."""
 
+    expert_pool_bytes: AutoBytes = Field(
+        None, description="GPU memory for resident experts; `auto` or unset: what the plan leaves free."
+    )
     extra_args: list[Annotated[str, Field(min_length=1, max_length=512)]] = Field(
         default_factory=list, max_length=32, description="Further flags of `carousel-server serve`."
     )
-
-    @field_validator("expert_pool_bytes", mode="before")
-    @classmethod
-    def _auto(cls, value: Any) -> Any:
-        return None if value == "auto" else value
 
 
 class Resources(Model):

@@ -121,9 +121,10 @@ def owner_reference(server: InferenceServer) -> Object:
 
 
 def _wanted(spec: InferenceServerSpec, replicas: int | None) -> int:
-    if spec.suspend:
-        return 0
-    return spec.replicas if replicas is None else replicas
+    """Pods that the StatefulSet is told to keep; while a suspended server still drains, they are more than 0."""
+    if replicas is not None:
+        return replicas
+    return 0 if spec.suspend else spec.replicas
 
 
 def _child(server: InferenceServer, api: str, kind: str, name: str, body: Object | None = None) -> Object:
