@@ -26,11 +26,12 @@ PROBE_SECONDS = (0.2, 0.3, 0.5, 1.0)  # then every 2 s
 
 @dataclass
 class WireLimits:
-    """Limits of every connection of a port; `socket_seconds` may change while the server runs."""
+    """Limits of every connection of a port; `socket_seconds` and `body_bytes` may change while the server runs."""
 
     head_seconds: float = 15.0
     head_bytes: int = 64 * 1024
     socket_seconds: float = 30.0
+    body_bytes: int = 4 * 1024 * 1024
 
 
 class Stalled(Exception):
@@ -85,7 +86,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_open = True
-        self.scope["extensions"] = {EXTENSION: self}  # type: ignore[typeddict-item,dict-item]
+        self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
         self._head_open = False

@@ -14,6 +14,8 @@ ARGUMENT_CHUNK = 64  # characters of one argument chunk
 class Shape(Protocol):
     """What a writer needs to turn events into JSON objects."""
 
+    include_usage: bool
+
     def opening(self) -> Iterator[dict[str, Any]]:
         """Chunks that come before any text."""
 

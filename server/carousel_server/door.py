@@ -1,0 +1,114 @@
+"""The outermost layer of a port: every request gets an id, an answer in the error shape, and a log line."""
+
+import asyncio
+import datetime
+import logging
+import re
+import secrets
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from carousel_server.access_log import Trace
+from carousel_server.body import Disconnected
+from carousel_server.connection import Stalled
+from carousel_server.failure import Failure
+from carousel_server.response import error_response
+
+logger = logging.getLogger("carousel.access")
+errors = logging.getLogger(__name__)
+CORRELATION = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Door:
+    """Wraps a port's application; see the module. `log` turns access lines on."""
+
+    def __init__(self, app: Any, *, log: bool) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        loop = asyncio.get_running_loop()
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        trace = Trace(
+            method=scope["method"],
+            path=scope["path"],
+            client=scope["client"][0] if scope.get("client") else "",
+            started=loop.time(),
+            correlation=given if CORRELATION.fullmatch(given) else None,
+        )
+        scope["state"]["trace"] = trace
+
+        async def tracked(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                trace.status = message["status"]
+                shown = trace.correlation or trace.id or secrets.token_hex(16)
+                kept = [(name, value) for name, value in message.get("headers", []) if name != b"x-request-id"]
+                message = {**message, "headers": [*kept, (b"x-request-id", shown.encode("latin-1"))]}
+            else:
+                trace.bytes_out += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tracked)
+        except Disconnected:
+            trace.outcome = "disconnect"
+        except Stalled:
+            trace.outcome = "write_timeout"
+        except asyncio.CancelledError:
+            trace.outcome = trace.outcome or "server_shutdown"
+            raise
+        except Exception as error:
+            trace.outcome = "internal_error"
+            errors.error("%s %s failed", trace.method, trace.path, exc_info=error)
+            if trace.status == 0:
+                await error_response(internal_error())(scope, receive, tracked)
+        finally:
+            if self._log:
+                wall = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                logger.info("request", extra={"line": trace.record(loop.time(), wall)})
+
+
+def internal_error() -> Failure:
+    """For what nobody foresaw; the log has the rest."""
+    return Failure("internal_error", "The server failed in a way it did not expect; its log has the details.")
+
+
+def trace_of(request: Request) -> Trace:
+    """The request's trace."""
+    trace: Trace = request.scope["state"]["trace"]
+    return trace
+
+
+def install_handlers(app: Any) -> None:
+    """All errors of a FastAPI application in the error shape."""
+    app.add_exception_handler(Failure, _on_failure)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Disconnected, _on_disconnect)
+
+
+async def _on_failure(request: Request, failure: Failure) -> Response:
+    trace = trace_of(request)
+    trace.outcome = failure.code
+    return error_response(failure)
+
+
+async def _on_disconnect(request: Request, _: Exception) -> Response:
+    trace_of(request).outcome = "disconnect"
+    return Response(status_code=499)
+
+
+async def _on_http(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 405:
+        allow = (error.headers or {}).get("Allow", "")
+        failure = Failure("method_not_allowed", f"{request.url.path} takes {allow}, not {request.method}.")
+        response = error_response(failure)
+        response.headers["allow"] = allow
+    else:
+        failure = Failure("not_found", f"There is nothing at {request.url.path}; docs/api.md lists the paths.")
+        response = error_response(failure)
+    trace_of(request).outcome = failure.code
+    return response

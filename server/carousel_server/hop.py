@@ -1,0 +1,85 @@
+"""Which requests another pod answers, and which pod that is. Decides; peers.py does the sending."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import httpx
+
+from carousel_server.admin_state import Peer
+from carousel_server.auth import AdminToken
+from carousel_server.failure import Failure
+from carousel_server.identity import Elsewhere, Unreachable
+from carousel_server.peers import ForwardedResponse, Forwarder
+from carousel_server.stage import Core
+
+if TYPE_CHECKING:
+    from carousel_server.routes import Call
+
+
+class Hop:
+    """See the module. A forwarded request is never sent on."""
+
+    def __init__(self, forwarder: Forwarder, token: AdminToken) -> None:
+        self._forwarder = forwarder
+        self._token = token
+
+    async def for_session(self, core: Core, call: "Call", session_id: str | None) -> ForwardedResponse | None:
+        """The reply of the pod that answers for this session, or for new work while draining; None: this pod does.
+
+        Raises Failure owner_unreachable. What is wrong with an id of this pod is the core's to say.
+        """
+        if call.forwarded is not None:
+            return None
+        if session_id is None:
+            if not core.draining:
+                return None
+            peer = next((peer for peer in core.peers if peer.accepting and peer.ordinal != core.ordinal), None)
+            return None if peer is None else await self._send(peer, call)
+        verdict = core.judge(session_id)
+        if isinstance(verdict, Elsewhere):
+            return await self._send(verdict.peer, call)
+        if isinstance(verdict, Unreachable):
+            raise Failure(
+                "owner_unreachable",
+                f"The session belongs to pod {verdict.ordinal}, which is not among this pod's peers; retry: it may "
+                "still be there.",
+                retry_after=2.0,
+            )
+        return None
+
+    async def for_request(self, core: Core, call: "Call", request_id: str) -> ForwardedResponse | None:
+        """The reply of the pod that has this request; an id that a client chose is asked for at every peer once."""
+        if call.forwarded is not None:
+            return None
+        verdict = core.judge(request_id)
+        if isinstance(verdict, Elsewhere):
+            return await self._send(verdict.peer, call)
+        if verdict != "unknown":
+            return None
+        peers = [peer for peer in core.peers if peer.ordinal != core.ordinal]
+        replies = await asyncio.gather(*(self._open(peer, call) for peer in peers), return_exceptions=True)
+        found: ForwardedResponse | None = None
+        for peer, reply in zip(peers, replies, strict=True):
+            if isinstance(reply, Failure):
+                continue
+            if isinstance(reply, BaseException):
+                raise reply
+            if found is None and reply.status_code != 404:
+                found = ForwardedResponse(reply, peer, call.trace)
+            else:
+                await reply.aclose()
+        return found
+
+    async def _send(self, peer: Peer, call: "Call") -> ForwardedResponse:
+        return ForwardedResponse(await self._open(peer, call), peer, call.trace)
+
+    async def _open(self, peer: Peer, call: "Call") -> httpx.Response:
+        return await self._forwarder.open(
+            peer,
+            self._token.read(),
+            method=call.request.method,
+            path=call.path,
+            key=call.key,
+            body=call.body,
+            headers=call.request.headers,
+        )
