@@ -46,6 +46,7 @@ class MemoryPlan:
     limits: Limits
     engine: EngineSettings
     sequence_bytes: int  # one full sequence, suspended
+    experts_streamed: bool  # the GPU's pool does not hold every expert
     errors: tuple[str, ...]
 
     @property
@@ -137,7 +138,7 @@ def plan(
             f"host memory: planned {human_bytes(total)} of {human_bytes(host_bytes)} "
             f"({total - host_bytes} bytes too many); the largest row is {largest.key} with {human_bytes(largest.bytes)}"
         )
-    return MemoryPlan(shape.name, device, host, gpu, filled, chosen, sequence, tuple(errors))
+    return MemoryPlan(shape.name, device, host, gpu, filled, chosen, sequence, streamed, tuple(errors))
 
 
 def _fill(limits: Limits, context: int, sequence: int, entry: int) -> Limits:
@@ -258,7 +259,7 @@ def _host(
         Row("prefix cache", limits.prefix_cache.bytes or 0, f"at most {limits.prefix_cache.count} checkpoints"),
         Row("sessions", limits.sessions.bytes or 0, f"at most {limits.sessions.count} histories"),
         Row("prompts", waiting * prompt, f"{waiting} active and queued requests"),
-        Row("responses", active * output, f"raw, parsed and queued output of {active} requests"),
+        Row("responses", (active + 1) * output, f"output of {active} requests, and of replies still being written"),
         Row("samplers", sampler, f"counts, bias, mask and work rows of {active} requests"),
         Row("runtime", HOST_RUNTIME[device], "interpreter, libraries, tokenizer, thread pools"),
     ]
