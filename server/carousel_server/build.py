@@ -43,6 +43,7 @@ def build_service(
     plan: MemoryPlan,
     replan: Callable[[Limits], MemoryPlan],
     ordinal: int = 0,
+    identity: Identity | None = None,
     version: str = "",
     on_fatal: Callable[[str], None] = lambda message: None,
     clock: Callable[[], float] = time.monotonic,
@@ -50,6 +51,7 @@ def build_service(
 ) -> LocalService:
     """A running service. Blocks until `load`, which is called on the worker's thread, has made the engine.
 
+    An `identity` that the ports show while loading is kept; without one it is made here for `ordinal`.
     `replan` plans other limits for the same checkpoint and machine; `on_fatal` is called once, from the worker's
     thread, when the device is lost. Raises what `load` raises.
     """
@@ -60,7 +62,7 @@ def build_service(
         core,
         plan=plan,
         replan=replan,
-        identity=Identity(ordinal, entropy),
+        identity=identity or Identity(ordinal, entropy),
         entropy=entropy,
         version=version,
         clock=clock,

@@ -105,6 +105,11 @@ class LocalService:
         """Where a session or request id belongs."""
         return self.identity.judge(identifier, self._peers.peers, self._peers.lost)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the worker's thread runs."""
+        return self._thread is not None and self._thread.alive
+
     def attach(self, engine: Engine, notify: Callable[[], None], thread: WorkerThread | None = None) -> None:
         """The worker is there; `notify` tells it that there may be something to do."""
         self._engine, self._notify, self._thread = engine, notify, thread

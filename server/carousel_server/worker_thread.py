@@ -44,6 +44,11 @@ class WorkerThread:
         self._thread.start()
         return self.engine.result()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
     def notify(self) -> None:
         """There may be something to do; from any thread."""
         self._work.set()
