@@ -239,13 +239,12 @@ class Worker:
                 job.prepared.grammar.accept(selected.token)
             job.output.append(selected.token)
             job.pending = selected.token
-            if selected.token in stop:
+            events += job.reply.feed(selected)
+            job.finish = job.reply.finish
+            if job.finish is None and selected.token in stop:
                 job.finish = "stop"
-            else:
-                events += job.reply.feed(selected)
-                job.finish = job.reply.finish
-                if job.finish is None and len(job.output) >= job.prepared.max_new_tokens:
-                    job.finish = "length"
+            elif job.finish is None and len(job.output) >= job.prepared.max_new_tokens:
+                job.finish = "length"
             if job.finish is not None:
                 break
         job.record.output_tokens = len(job.output)

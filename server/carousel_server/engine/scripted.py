@@ -2,9 +2,8 @@
 
 When the last user message is a JSON object with `pieces`, each piece is one token of the reply: a string, or raw bytes
 as `{"hex": "e282"}`. `delay_ms` is slept before each token, `prefill_ms` in each prefill chunk from where it is read.
-as `{"hex": "e282"}`. `delay_ms` is slept before each token, `prefill_ms` in each prefill chunk from where it is
-read. `then` says what follows the pieces:
-fails), `stall` (tokens without text, until someone cancels). Any other message is answered with `ok`.
+`then` says what follows the pieces: `stop` (the default), `length` (the last piece again, until the token limit),
+`error` (the engine fails), `stall` (tokens without text, until someone cancels). Any other message is answered `ok`.
 """
 
 import json
