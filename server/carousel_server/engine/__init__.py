@@ -1,1 +1,41 @@
-"""The engine: weights, experts and sequences. Knows nothing of HTTP, sessions or requests."""
+"""The engine: weights, experts and sequences. Knows nothing of HTTP, sessions or requests.
+
+Importing this package loads no torch; `load` does.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from carousel_server.engine.torch_engine import TorchEngine
+
+EMBEDDED: Final = Path(__file__).parent.parent / "embedded"
+
+
+def model_folder(path_or_embedded: str) -> Path:
+    """The folder that a `--model` value names; "embedded" is the small model inside this package."""
+    return EMBEDDED if path_or_embedded == "embedded" else Path(path_or_embedded)
+
+
+def load(
+    path_or_embedded: str,
+    *,
+    context_tokens: int | None,
+    slots: int,
+    drafts: int,
+    threads: int | None = None,
+) -> "TorchEngine":
+    """Check a checkpoint, map it and build an engine on the CPU in float32.
+
+    context_tokens None: 32768 or the checkpoint's maximum, whichever is smaller; slots: live sequences, allocated at
+    once; drafts: 0 .. 3, ignored without a draft head; threads None: what quota and affinity give.
+    Raises CheckpointError (config.py) for a faulty checkpoint or an impossible context; nothing stays loaded then.
+    """
+    from carousel_server.engine.start import start
+
+    return start(
+        model_folder(path_or_embedded), context_tokens=context_tokens, slots=slots, drafts=drafts, threads=threads
+    )
+
+
+__all__ = ["EMBEDDED", "load", "model_folder"]
