@@ -91,6 +91,7 @@ class Notice:
     reason: str  # one of names.EVENTS
     message: str
     warning: bool = False
+    pod: str = ""  # dropped when an earlier action on this pod was not taken
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class DrainEnded:
 
     reason: RestartReason
     outcome: Outcome
+    pod: str = ""
 
 
 Action = PushPeers | PushLimits | SetMark | Quiesce | Close | Undo | Delete | Resize | Notice | DrainEnded

@@ -171,8 +171,8 @@ def _undo(choice: rollout.Choice, observed: Observed) -> list[Action]:
         if pod.mark is not None and (pod.admin is not None or pod.nothing_to_drain):
             actions += [
                 SetMark(pod.name, pod.uid, None),
-                DrainEnded(pod.mark.reason, "undone"),
-                Notice("DrainUndone", f"{pod.name} is wanted again with {drain.load(pod)}"),
+                DrainEnded(pod.mark.reason, "undone", pod.name),
+                Notice("DrainUndone", f"{pod.name} is wanted again with {drain.load(pod)}", pod=pod.name),
             ]
     return actions
 
@@ -193,7 +193,7 @@ def _drain_actions(choice: rollout.Choice, pods: dict[str, PodView], steps: dict
         elif step.do == "close":
             actions.append(Close(name, pod.ip, step.force))
             if step.force:
-                actions.append(Notice("DrainForced", f"{name}: {step.why}", warning=True))
+                actions.append(Notice("DrainForced", f"{name}: {step.why}", warning=True, pod=name))
     return actions
 
 

@@ -20,6 +20,11 @@ class ResizeStep:
     why: str = ""
 
 
+def refusal(memory_bytes: int, cpu_millis: int | None, message: str) -> str:
+    """The annotation's text: a refusal counts only for the sizes that were asked for."""
+    return f"{memory_bytes}/{cpu_millis} {message}"
+
+
 def step(pod: PodView, want: Want) -> ResizeStep:
     """The next step for one pod that keeps its revision.
 
@@ -31,8 +36,9 @@ def step(pod: PodView, want: Want) -> ResizeStep:
     target = {"memory": want.memory_bytes} | ({"cpu": want.cpu_millis} if want.cpu_millis is not None else {})
     applied = view.applied.get("memory", 0)
     roomy = applied >= want.memory_bytes
-    if view.refused:
-        return ResizeStep("refused", roomy, view.refused)
+    tag = refusal(want.memory_bytes, want.cpu_millis, "")
+    if view.refused.startswith(tag):
+        return ResizeStep("refused", roomy, view.refused.removeprefix(tag))
     if any(view.wanted.get(key) != value for key, value in target.items()):
         lowering = view.wanted.get("memory", 0) > want.memory_bytes
         pushed = pod.admin is not None and pod.admin.limits_generation == want.limits_generation

@@ -97,6 +97,8 @@ def _rollout(want: Want, observed: Observed, now: float) -> Rollout:
         why = "" if pod.name in old else failing(pod, want, observed.nodes.get(pod.node), now)
         if why:
             return Rollout("failing", f"{pod.name}: {why}", old, pod.name)
+    if old and want.hold:
+        return Rollout("failing", want.hold, old)
     if not old and not (unfinished and _in_transition(want, kept, old)):
         return Rollout("done")
     return Rollout("progressing", f"{len(old)} of {want.size} pods to replace", old)

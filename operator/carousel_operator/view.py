@@ -104,6 +104,7 @@ class PodView:
     admin: AdminState | None = None
     admin_error: str = ""
     running_since: float | None = None
+    silent_since: float | None = None  # its admin port has not answered since then
     tolerates_cordon: bool = False  # it would come back to the same node
 
     @property

@@ -26,7 +26,8 @@ class Want:
     secrets_digest: str = ""
     change_reason: Literal["rollout", "restart"] = "rollout"  # restart: only restart.id changed
     addresses: Mapping[int, str] = field(default_factory=dict)  # ordinal -> host:port of the client port
-    blocked: str = ""  # a reason of names.REASONS that forbids touching pods
+    blocked: str = ""  # why nothing of the new spec may be carried out
+    hold: str = ""  # why no pod may be replaced: the new one could not start
     preview: bool = False
 
     @property
