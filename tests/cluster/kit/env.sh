@@ -1,11 +1,11 @@
 # Sourced by the cluster's scripts: where things are, addresses, versions. Override by environment.
 KIT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-HERE=$(dirname "$KIT")
-CACHE=${CAROUSEL_CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/carousel/cluster}   # binaries and images: worth keeping
+ROOT=$(cd "$KIT/../../.." && pwd)
+CACHE=${CAROUSEL_CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/carousel/cluster}   # binaries: worth keeping between runs
 CLUSTER_DIR=${CLUSTER_DIR:-/var/lib/carousel-cluster}                               # this cluster's state: `down` removes it
 KUBECONFIG_FILE=$CLUSTER_DIR/admin.kubeconfig
 BIN=$CACHE/bin
-IMAGES=$CACHE/images
+IMAGES=${CAROUSEL_IMAGE_CACHE:-$(dirname "$CACHE")/images}                                # archives of images, buildah's store
 
 K8S_VERSION=1.37.2           # the modules themselves are pinned in gomod/k8s/go.mod and gomod/rest/go.mod
 CONTAINERD_VERSION=2.4.2

@@ -3,7 +3,7 @@
 # firewall rules, cgroups, kernel settings, files. Fails, with a list, when something is still there.
 #   KEEP_LOGS=folder down    copies the daemons' logs there first
 set -uo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/kit/env.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 need_root
 alone cluster
 

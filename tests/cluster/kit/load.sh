@@ -2,9 +2,9 @@
 # Puts image archives (OCI or docker format) into the nodes' containerd, all nodes at once.
 #   load [-n NODE] ARCHIVE...      pods name the image with imagePullPolicy: Never or IfNotPresent, and a tag other than latest
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/kit/env.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 need_root
-[ -d "$CLUSTER_DIR/nodes" ] || die "no cluster at $CLUSTER_DIR; run $HERE/up first"
+[ -d "$CLUSTER_DIR/nodes" ] || die "no cluster at $CLUSTER_DIR; run $KIT/up.sh first"
 nodes=$(cd "$CLUSTER_DIR/nodes" && ls -d node-* | sed s/node-//)
 if [ "${1:-}" = -n ]; then nodes=$2; shift 2; fi
 for archive; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Brings up a Kubernetes cluster on this machine: control plane, containerd, kubelet, kube-proxy, CoreDNS, fake GPUs.
-#   up                       whole cluster, NODES=2 FAKE_GPUS=2,1; builds what is missing first. A healthy one is left as it is.
-#   up --control-plane       only etcd, kube-apiserver and kube-controller-manager: real admission and RBAC, pods stay Pending
-#   up --status              exit 0 when it is up and healthy; says what is wrong otherwise
+#   up.sh                       whole cluster, NODES=2 FAKE_GPUS=2,1; builds what is missing first. A healthy one is left as it is.
+#   up.sh --control-plane       only etcd, kube-apiserver and kube-controller-manager: real admission and RBAC, pods stay Pending
+#   up.sh --status              exit 0 when it is up and healthy; says what is wrong otherwise
 # Extra flags by environment: APISERVER_ARGS, KCM_ARGS, KUBELET_ARGS. The last line printed is the admin kubeconfig's path.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/kit/env.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 for part in certificates network control-plane node; do . "$KIT/$part.sh"; done
 
 start() { # name, command...: a daemon in its own session; down ends it by the pid noted here
@@ -53,7 +53,7 @@ give_up() { # anything that ends this script early leaves nothing half up
   trap - EXIT INT TERM
   say "failed: taking down what was started; logs are kept in $CACHE/failed-logs"
   rm -rf "$CACHE/failed-logs"
-  KEEP_LOGS=$CACHE/failed-logs "$HERE/down" 9>&- || :
+  KEEP_LOGS=$CACHE/failed-logs "$KIT/down.sh" 9>&- || :
   exit $rc
 }
 
@@ -73,15 +73,15 @@ if [ -n "$STATUS" ]; then
 fi
 alone cluster
 if [ -e "$CLUSTER_DIR/complete" ] && [ "$(cat "$CLUSTER_DIR/settings")" != "$(settings)" ]; then
-  die "a cluster with other settings is up ($(cat "$CLUSTER_DIR/settings")); run $HERE/down first"
+  die "a cluster with other settings is up ($(cat "$CLUSTER_DIR/settings")); run $KIT/down.sh first"
 fi
 if [ -e "$CLUSTER_DIR" ]; then
   wrong=$(trouble)
   [ -n "$wrong" ] || { say "already up and healthy"; echo "$KUBECONFIG_FILE"; exit 0; }
   say "found a cluster, but $wrong: cleaning up first"
-  "$HERE/down" 9>&- >/dev/null
+  "$KIT/down.sh" 9>&- >/dev/null
 fi
-"$HERE/build" "$MODE"
+"$KIT/build.sh" "$MODE"
 check_machine
 trap give_up EXIT INT TERM
 mkdir -p "$PKI" "$LOGS" "$PIDS" "$CONF" "$CLUSTER_DIR/run"

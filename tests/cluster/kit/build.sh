@@ -3,7 +3,7 @@
 #   build [full]          everything (about 12 minutes and 300 MB of modules from bare on 2 cores; 0.3 s when done)
 #   build control-plane   only etcd, kube-apiserver, kube-controller-manager, kubectl (about 8 minutes from bare)
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/kit/env.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 want=${1:-full}
 mkdir -p "$BIN/cni" "$IMAGES/node"
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
