@@ -54,7 +54,7 @@ class Model:
         return self._head(streams, self.weights.mixer)
 
     def draft(self, slot: Slot, following: Tensor, hidden: Tensor, start: int) -> Tensor:
-        """The draft head over the rows start, start + 1, ...: streams [rows, n, H] for `draft_logits` and the next draft.
+        """The draft head over the rows start, start + 1, ...: streams for `draft_logits` and the next draft.
 
         following [rows] int64, the token after each row; hidden [rows, n, H], the model's streams of each row, or
         the draft head's own of the row before where the model has not got that far.

@@ -1,8 +1,8 @@
 """Everything of a sequence, in slots that are allocated once at the largest size.
 
-Three kinds of storage, and only these: rows that grow with the sequence (tokens, keys, values, index keys), rings that
-hold the last rows by position modulo the ring's size (convolutions, raw index keys, DeltaNet states, logits, streams), and
-two lengths. Both kinds are addressed by position, so taking rows back is setting a length, and nothing is copied.
+Two kinds of storage, and only these: rows that grow with the sequence (tokens, keys, values, index keys), and rings
+that hold the last rows by position modulo the ring's size (convolutions, raw index keys, DeltaNet states, logits,
+streams). Both are addressed by position, so taking rows back is setting a length, and nothing is copied.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Grown:
 
 @dataclass(frozen=True)
 class Ring:
-    """The row of position p at p % W; a saved sequence needs the last `kept` of them. Rows before position 0 are zero."""
+    """The row of position p at p % W; a saved sequence needs the last `kept`. Before position 0 all is zero."""
 
     rows: Tensor  # [W, ...]
     kept: int

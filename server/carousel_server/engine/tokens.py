@@ -1,4 +1,4 @@
-"""What the engine must know of the tokenizer: how many ids exist, and which end a text. Reads JSON, loads no tokenizer."""
+"""What the engine must know of the tokenizer: how many ids exist, and which end a text. Loads no tokenizer."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def valid_tokens(folder: Path, config: ModelConfig) -> int:
     try:
         vocab = raw["model"]["vocab"]
         ids = [*vocab.values(), *(added["id"] for added in raw.get("added_tokens", ()))]
-        count = 1 + max(ids)
+        count = 1 + int(max(ids))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{folder / 'tokenizer.json'}: no vocabulary found: {error!r}") from None
     if count > config.vocab:

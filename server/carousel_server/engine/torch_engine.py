@@ -1,42 +1,47 @@
 """The real engine: answers `protocol.Engine` with a model, its weights and slots. One thread calls it."""
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence as Tokens
+from typing import Any
 
 import torch
 from carousel_kernels import head, sampling
 from torch import Tensor
 
 from carousel_server.engine.model import Model
-from carousel_server.engine.protocol import EngineError, EngineInfo, SamplerParams, Selected, StepStats
+from carousel_server.engine.protocol import (
+    EngineError,
+    EngineInfo,
+    SamplerParams,
+    Selected,
+    Sequence,
+    Snapshot,
+    StepStats,
+)
 from carousel_server.engine.sequence import TorchSequence, TorchSnapshot
 from carousel_server.engine.state import Slot, StatePool
 
-P = ParamSpec("P")
-R = TypeVar("R")
 PREFILL_ROWS = 1024  # rows of one forward pass: bounds the activations
 
 
-def _guarded(
-    method: Callable[Concatenate["TorchEngine", TorchSequence, P], R],
-) -> Callable[Concatenate["TorchEngine", TorchSequence, P], R]:
-    """Inference mode, and torch's failures as EngineError with the sequence marked unusable."""
+class _Call:
+    """One call on a sequence: inference mode, and torch's failures as EngineError with the sequence marked unusable."""
 
-    @functools.wraps(method)
-    def run(self: "TorchEngine", seq: TorchSequence, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __init__(self, seq: Sequence) -> None:
+        if not isinstance(seq, TorchSequence):
+            raise EngineError(f"a {type(seq).__name__} is not a sequence of this engine")
         if seq.failed:
-            raise EngineError("the sequence failed in an earlier call; release it")
-        try:
-            with torch.inference_mode():
-                return method(self, seq, *args, **kwargs)
-        except EngineError:
-            raise
-        except RuntimeError as error:
-            seq.failed = True
-            raise EngineError(f"{method.__name__} failed: {error}", fatal="CUDA error" in str(error)) from error
+            raise EngineError("the sequence was released or failed in an earlier call")
+        self.seq, self.mode = seq, torch.inference_mode()
 
-    return run
+    def __enter__(self) -> TorchSequence:
+        self.mode.__enter__()
+        return self.seq
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self.mode.__exit__(kind, error, trace)
+        if isinstance(error, RuntimeError):
+            self.seq.failed = True
+            raise EngineError(f"the device failed: {error}", fatal="CUDA error" in str(error)) from error
 
 
 class TorchEngine:
@@ -72,117 +77,124 @@ class TorchEngine:
         """Slots that create or resume can take."""
         return len(self._free)
 
-    @_guarded
-    def prefill(self, seq: TorchSequence, tokens: Sequence[int]) -> None:
+    def prefill(self, seq: Sequence, tokens: Tokens[int]) -> None:
         """Feed prompt rows, any number from 1 up."""
-        if not tokens:
-            raise EngineError("prefill needs at least one token")
-        slot = self._admit(seq, tokens)
-        for at in range(0, len(tokens), PREFILL_ROWS):
-            part = tokens[at : at + PREFILL_ROWS]
-            start = seq.length
-            streams = self.model.forward(slot, start, len(part), rewindable=False)
-            self._keep_streams(seq, slot, streams)
-            seq.length = seq.floor = start + len(part)
-        seq.tokens.extend(tokens)
-        slot.logits[(seq.length - 1) % self.pool.steps] = self.model.logits(streams[-1:])[0]
+        with _Call(seq) as own:
+            if not tokens:
+                raise EngineError("prefill needs at least one token")
+            slot = self._admit(own, tokens)
+            for at in range(0, len(tokens), PREFILL_ROWS):
+                part = tokens[at : at + PREFILL_ROWS]
+                start = own.length
+                streams = self.model.forward(slot, start, len(part), rewindable=False)
+                self._keep_streams(own, slot, streams)
+                own.length = own.floor = start + len(part)
+            own.tokens.extend(tokens)
+            slot.logits[(own.length - 1) % self.pool.steps] = self.model.logits(streams[-1:])[0]
 
-    @_guarded
-    def select(self, seq: TorchSequence, sampler: SamplerParams) -> Selected:
+    def select(self, seq: Sequence, sampler: SamplerParams) -> Selected:
         """Choose the token that follows the last row; feeds nothing."""
-        slot = _slot(seq)
-        if seq.length == 0:
-            raise EngineError("the sequence is empty: prefill before select")
-        return self._select(slot.logits[(seq.length - 1) % self.pool.steps], sampler)
+        with _Call(seq) as own:
+            slot = _slot(own)
+            if own.length == 0:
+                raise EngineError("the sequence is empty: prefill before select")
+            return self._select(slot.logits[(own.length - 1) % self.pool.steps], sampler)
 
-    @_guarded
-    def step(self, seq: TorchSequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
+    def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
-        slot = _slot(seq)
-        room = seq.capacity - seq.length
-        proposals: list[int] = []
-        if drafts > 0 and seq.draftable and sampler.plain_greedy:
-            proposals = self._propose(seq, slot, token, seq.width.choose(min(drafts, self.info.max_drafts, room - 1)))
-        rows = [token, *proposals]
-        self._admit(seq, rows)
-        start = seq.length
-        streams = self.model.forward(slot, start, len(rows), rewindable=True)
-        logits = self.model.logits(streams)
-        for i in range(len(rows)):
-            slot.logits[(start + i) % self.pool.steps] = logits[i]
-        chosen = [self._select(logits[0], sampler)] if not proposals else self._verify(logits, sampler)
-        taken = self._accepted(proposals, chosen)
-        self._keep_streams(seq, slot, streams[:taken])
-        seq.length = start + taken
-        seq.floor = max(seq.floor, start + len(rows) - self.pool.steps + 1, 1)
-        seq.tokens.extend(rows[:taken])
-        if proposals:
-            seq.width.observe(len(proposals), taken - 1)
-            self.stats.drafts_proposed += len(proposals)
-            self.stats.drafts_accepted += taken - 1
-        return chosen[:taken]
+        with _Call(seq) as own:
+            slot = _slot(own)
+            room = own.capacity - own.length
+            proposals: list[int] = []
+            if drafts > 0 and own.draftable and sampler.plain_greedy:
+                width = own.width.choose(max(0, min(drafts, self.info.max_drafts, room - 1)))
+                proposals = self._propose(own, slot, token, width)
+            rows = [token, *proposals]
+            self._admit(own, rows)
+            start = own.length
+            streams = self.model.forward(slot, start, len(rows), rewindable=True)
+            logits = self.model.logits(streams)
+            for i in range(len(rows)):
+                slot.logits[(start + i) % self.pool.steps] = logits[i]
+            chosen = [self._select(logits[0], sampler)] if not proposals else self._verify(logits, sampler)
+            taken = self._accepted(proposals, chosen)
+            self._keep_streams(own, slot, streams[:taken])
+            own.length = start + taken
+            own.floor = max(own.floor, start + len(rows) - self.pool.steps + 1, 1)
+            own.tokens.extend(rows[:taken])
+            if proposals:
+                own.width.observe(len(proposals), taken - 1)
+                self.stats.drafts_proposed += len(proposals)
+                self.stats.drafts_accepted += taken - 1
+            return chosen[:taken]
 
-    @_guarded
-    def rollback(self, seq: TorchSequence, length: int) -> None:
+    def rollback(self, seq: Sequence, length: int) -> None:
         """Take rows back, to any length that `seq.floor` still allows: at most the rows of the last decode steps."""
-        if not seq.floor <= length <= seq.length:
-            raise EngineError(f"cannot go back to {length} rows: states of {seq.floor} to {seq.length} rows are kept")
-        _slot(seq)
-        seq.length = length
-        del seq.tokens[length:]
-        seq.drafted = min(seq.drafted, max(0, length - 1))
+        with _Call(seq) as own:
+            if not own.floor <= length <= own.length:
+                raise EngineError(
+                    f"cannot go back to {length} rows: states of {own.floor} to {own.length} rows are kept"
+                )
+            _slot(own)
+            own.length = length
+            del own.tokens[length:]
+            own.drafted = min(own.drafted, max(0, length - 1))
 
-    @_guarded
-    def suspend(self, seq: TorchSequence) -> None:
+    def suspend(self, seq: Sequence) -> None:
         """Save to host memory, only rows that were not saved before, and free the slot."""
-        slot = _slot(seq)
-        self._catch_up(seq, slot)
-        seq.saved = self.pool.save(slot.main, seq.length, seq.saved, seq.capacity)
-        if slot.draft is not None and seq.draftable:
-            seq.saved_draft = self.pool.save(slot.draft, seq.drafted, seq.saved_draft, seq.capacity)
-        seq.slot = None
-        self._free.append(slot)
-        self.stats.saves += 1
+        with _Call(seq) as own:
+            slot = _slot(own)
+            self._catch_up(own, slot)
+            own.saved = self.pool.save(slot.main, own.length, own.saved, own.capacity)
+            if slot.draft is not None and own.draftable:
+                own.saved_draft = self.pool.save(slot.draft, own.drafted, own.saved_draft, own.capacity)
+            own.slot = None
+            self._free.append(slot)
+            self.stats.saves += 1
 
-    @_guarded
-    def resume(self, seq: TorchSequence) -> None:
+    def resume(self, seq: Sequence) -> None:
         """The opposite of suspend; needs a free slot."""
-        if seq.live or seq.saved is None:
-            raise EngineError("resume: the sequence is not suspended")
-        slot = seq.slot = self._take_slot()
-        self.pool.load(slot.main, seq.saved)
-        if slot.draft is not None and seq.saved_draft is not None:
-            self.pool.load(slot.draft, seq.saved_draft)
-        seq.floor = seq.length
-        self.stats.restores += 1
+        with _Call(seq) as own:
+            if own.live or own.saved is None:
+                raise EngineError("resume: the sequence is not suspended")
+            slot = own.slot = self._take_slot()
+            self.pool.load(slot.main, own.saved)
+            if slot.draft is not None and own.saved_draft is not None:
+                self.pool.load(slot.draft, own.saved_draft)
+            own.floor = own.length
+            self.stats.restores += 1
 
-    @_guarded
-    def snapshot(self, seq: TorchSequence) -> TorchSnapshot:
+    def snapshot(self, seq: Sequence) -> TorchSnapshot:
         """A host copy of exactly the rows so far; the sequence goes on."""
-        slot = _slot(seq)
-        self._catch_up(seq, slot)
-        draft = self.pool.save(slot.draft, seq.drafted) if slot.draft is not None and seq.draftable else None
-        return TorchSnapshot(tuple(seq.tokens), self.pool.save(slot.main, seq.length), draft)
+        with _Call(seq) as own:
+            slot = _slot(own)
+            self._catch_up(own, slot)
+            draft = self.pool.save(slot.draft, own.drafted) if slot.draft is not None and own.draftable else None
+            return TorchSnapshot(tuple(own.tokens), self.pool.save(slot.main, own.length), draft)
 
-    @_guarded
-    def adopt(self, seq: TorchSequence, snapshot: TorchSnapshot) -> None:
+    def adopt(self, seq: Sequence, snapshot: Snapshot) -> None:
         """Fill an empty live sequence from a snapshot."""
-        slot = _slot(seq)
-        length = len(snapshot.tokens)
-        if seq.length:
-            raise EngineError(f"adopt needs an empty sequence, this one has {seq.length} rows")
-        if length > seq.capacity:
-            raise EngineError(f"a snapshot of {length} rows does not fit a capacity of {seq.capacity}")
-        self.pool.load(slot.main, snapshot.main)
-        if slot.draft is not None and snapshot.draft is not None:
-            self.pool.load(slot.draft, snapshot.draft)
-            seq.drafted = snapshot.draft.length
-        seq.draftable = seq.draftable and snapshot.draft is not None
-        seq.length = seq.floor = length
-        seq.tokens = list(snapshot.tokens)
+        with _Call(seq) as own:
+            slot = _slot(own)
+            if not isinstance(snapshot, TorchSnapshot):
+                raise EngineError(f"a {type(snapshot).__name__} is not a snapshot of this engine")
+            length = len(snapshot.tokens)
+            if own.length:
+                raise EngineError(f"adopt needs an empty sequence, this one has {own.length} rows")
+            if length > own.capacity:
+                raise EngineError(f"a snapshot of {length} rows does not fit a capacity of {own.capacity}")
+            self.pool.load(slot.main, snapshot.main)
+            if slot.draft is not None and snapshot.draft is not None:
+                self.pool.load(slot.draft, snapshot.draft)
+                own.drafted = snapshot.draft.length
+            own.draftable = own.draftable and snapshot.draft is not None
+            own.length = own.floor = length
+            own.tokens = list(snapshot.tokens)
 
-    def release(self, seq: TorchSequence) -> None:
+    def release(self, seq: Sequence) -> None:
         """Forget the sequence in any state."""
+        if not isinstance(seq, TorchSequence):
+            raise EngineError(f"a {type(seq).__name__} is not a sequence of this engine")
         if seq.slot is not None:
             self._free.append(seq.slot)
         seq.slot = seq.saved = seq.saved_draft = None
@@ -193,7 +205,7 @@ class TorchEngine:
             raise EngineError(f"all {self.info.slots} state slots are taken: suspend or release a sequence first")
         return self._free.pop()
 
-    def _admit(self, seq: TorchSequence, tokens: Sequence[int]) -> Slot:
+    def _admit(self, seq: TorchSequence, tokens: Tokens[int]) -> Slot:
         """Check room and ids, and write the tokens behind the last row."""
         slot, end = _slot(seq), seq.length + len(tokens)
         if end > seq.capacity:
