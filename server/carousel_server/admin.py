@@ -100,7 +100,7 @@ class Admin:
     async def plan(self, request: Request) -> Response:
         """`GET /admin/plan`: the memory plan, as a table of bytes."""
         self._check(request)
-        return JsonResponse(self._stage.plan_table())
+        return JsonResponse((self._stage.core or self._stage).plan.to_dict())
 
     def _check(self, request: Request) -> None:
         self._token.check(request.headers.get("authorization"))

@@ -22,6 +22,12 @@ class Hop:
     def __init__(self, forwarder: Forwarder, token: AdminToken) -> None:
         self._forwarder = forwarder
         self._token = token
+        self.open: set[ForwardedResponse] = set()  # replies that are being passed back
+
+    def shut_down(self) -> None:
+        """End every reply that is being passed back with its last event."""
+        for response in list(self.open):
+            response.shut_down()
 
     async def for_session(self, core: Core, call: "Call", session_id: str | None) -> ForwardedResponse | None:
         """The reply of the pod that answers for this session, or for new work while draining; None: this pod does.
@@ -65,13 +71,18 @@ class Hop:
             if isinstance(reply, BaseException):
                 raise reply
             if found is None and reply.status_code != 404:
-                found = ForwardedResponse(reply, peer, call.trace)
+                found = self._response(reply, peer, call)
             else:
                 await reply.aclose()
         return found
 
     async def _send(self, peer: Peer, call: "Call") -> ForwardedResponse:
-        return ForwardedResponse(await self._open(peer, call), peer, call.trace)
+        return self._response(await self._open(peer, call), peer, call)
+
+    def _response(self, reply: httpx.Response, peer: Peer, call: "Call") -> ForwardedResponse:
+        response = ForwardedResponse(reply, peer, call.trace, self.open.discard)
+        self.open.add(response)
+        return response
 
     async def _open(self, peer: Peer, call: "Call") -> httpx.Response:
         return await self._forwarder.open(

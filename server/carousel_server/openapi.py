@@ -64,11 +64,13 @@ def document(*, keys_required: bool) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for path, method, name in OPERATIONS:
         paths.setdefault(path, {})[method.lower()] = _operation(path, name, keys_required=keys_required)
-    for path, name, kind in (("/health", "Health", "application/json"), ("/metrics", None, "text/plain")):
-        replies = {"200": _content(kind, name, "In order.")}
-        if path == "/health":
-            replies["503"] = _content(kind, name, "Loading, or closed.")
-        paths[path] = {"get": {"operationId": path[1:], "responses": replies, "security": []}}
+    health = {
+        "200": _content("application/json", "Health", "In order."),
+        "503": _content("application/json", "Health", "Loading, or closed."),
+    }
+    paths["/health"] = {"get": {"operationId": "health", "responses": health, "security": []}}
+    metrics = {"200": _content("text/plain", None, "Prometheus text.")}
+    paths["/metrics"] = {"get": {"operationId": "metrics", "responses": metrics, "security": []}}
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Carousel", "version": _version(), "description": "Chat with in-memory sessions."},

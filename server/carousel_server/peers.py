@@ -10,11 +10,12 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from carousel_server.access_log import Trace
@@ -24,7 +25,6 @@ from carousel_server.failure import Failure
 
 HEADER = "x-carousel-forwarded"
 CONNECT_SECONDS = 3.0
-SILENCE_SECONDS = 30.0  # a stream speaks every 2 s; a JSON reply may take as long as its generation
 PASSED_ON = ("content-type", "accept", "x-request-id")
 PASSED_BACK = (
     "content-type",
@@ -127,45 +127,61 @@ def unreachable(peer: Peer, why: str) -> Failure:
 class ForwardedResponse(Response):
     """A peer's reply, passed back as it comes; the client's disconnect ends it at the peer as well."""
 
-    def __init__(self, upstream: httpx.Response, peer: Peer, trace: Trace) -> None:
+    def __init__(
+        self, upstream: httpx.Response, peer: Peer, trace: Trace, ended: Callable[["ForwardedResponse"], None]
+    ) -> None:
         self.upstream = upstream
         self.peer = peer
         self.trace = trace
         self.status_code = upstream.status_code
         self.background = None
+        self._ended = ended
+        self._stop = asyncio.get_running_loop().create_future()
+
+    def shut_down(self) -> None:
+        """End with the error event server_shutdown."""
+        if not self._stop.done():
+            self._stop.set_result(None)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.trace.forwarded_to = self.peer.ordinal
-        headers = [(n.encode(), self.upstream.headers[n].encode()) for n in PASSED_BACK if n in self.upstream.headers]
-        if "content-length" in self.upstream.headers:
-            headers.append((b"content-length", self.upstream.headers["content-length"].encode()))
         gone = asyncio.ensure_future(client_gone(receive))
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-            async for chunk in _until(self.upstream.aiter_raw(), gone):
-                await send_or_stall(scope, send, {"type": "http.response.body", "body": chunk, "more_body": True})
-            if gone.done():
-                self.trace.outcome = "disconnect"
-            else:
-                await send_or_stall(scope, send, {"type": "http.response.body", "body": b"", "more_body": False})
+            await self._pass_on(scope, send, gone)
         except Stalled:
             self.trace.outcome = "write_timeout"
-        except httpx.HTTPError as error:
-            self.trace.outcome = "owner_unreachable"
-            await self._broken(scope, send, unreachable(self.peer, f"its reply broke off: {error}"))
         finally:
             gone.cancel()
+            self._ended(self)
             await self.upstream.aclose()
+
+    async def _pass_on(self, scope: Any, send: Any, gone: asyncio.Future[None]) -> None:
+        found = self.upstream.headers
+        passed = [name for name in (*PASSED_BACK, "content-length") if name in found]
+        headers = [(name.encode(), found[name].encode()) for name in passed]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        try:
+            async for chunk in _until(self.upstream.aiter_raw(), gone, self._stop):
+                await send_or_stall(scope, send, {"type": "http.response.body", "body": chunk, "more_body": True})
+        except httpx.HTTPError as error:
+            await self._broken(scope, send, unreachable(self.peer, f"its reply broke off: {error}"))
+            return
+        if gone.done():
+            self.trace.outcome = "disconnect"
+        elif self._stop.done():
+            failure = Failure("server_shutdown", "This pod is shutting down; send the turn again.")
+            await self._broken(scope, send, failure)
+        else:
+            await send_or_stall(scope, send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _broken(self, scope: Any, send: Any, failure: Failure) -> None:
         """A stream ends with an error event; a JSON body that broke off can only be cut."""
-        from carousel_server.response import DONE, frame
-
-        if self.upstream.headers.get("content-type", "").startswith("text/event-stream"):
-            end = frame(failure.body()) + DONE
-            await send_or_stall(scope, send, {"type": "http.response.body", "body": end, "more_body": False})
-        else:
+        self.trace.outcome = failure.code
+        if not self.upstream.headers.get("content-type", "").startswith("text/event-stream"):
             raise ConnectionError(failure.message)
+        end = to_json(failure.body())
+        message = {"type": "http.response.body", "body": b"data: " + end + b"\n\ndata: [DONE]\n\n", "more_body": False}
+        await send_or_stall(scope, send, message)
 
 
 async def client_gone(receive: Any) -> None:
@@ -174,10 +190,10 @@ async def client_gone(receive: Any) -> None:
         pass
 
 
-async def _until(chunks: AsyncIterator[bytes], gone: asyncio.Future[None]) -> AsyncIterator[bytes]:
+async def _until(chunks: AsyncIterator[bytes], *ends: asyncio.Future[None]) -> AsyncIterator[bytes]:
     while True:
         step: asyncio.Future[bytes] = asyncio.ensure_future(anext(chunks))
-        watched: set[asyncio.Future[Any]] = {step, gone}
+        watched: set[asyncio.Future[Any]] = {step, *ends}
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         if not step.done():
             step.cancel()

@@ -13,7 +13,7 @@ from carousel_server.failure import Failure
 from carousel_server.limits import Limits
 from carousel_server.messages import check_order
 from carousel_server.service import Turn
-from carousel_server.turn import Constraint, Message, PreparedTurn, Tool, TurnRequest
+from carousel_server.turn import Constraint, Message, PreparedTurn, Settings, Tool, TurnRequest
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Preparer:
 
     def prepare(self, request: TurnRequest, turn: Turn, limits: Limits) -> PreparedTurn:
         """The same, on the caller's thread."""
-        self._check_bias(turn)
+        self.check_bias(turn.settings)
         tools = () if request.tools_off else turn.tools
         grammar = None
         messages: tuple[Message, ...] = ()
@@ -111,8 +111,9 @@ class Preparer:
             return request.prompt
         return tuple(self.tokenizer.encode(request.prompt or ""))
 
-    def _check_bias(self, turn: Turn) -> None:
-        _check_ids(tuple(turn.settings.logit_bias), self.tokenizer.valid_tokens, "logit_bias")
+    def check_bias(self, settings: Settings) -> None:
+        """Raises Failure for a bias on what is no token."""
+        _check_ids(tuple(settings.logit_bias), self.tokenizer.valid_tokens, "logit_bias")
 
     def close(self) -> None:
         """Wait for nothing; what runs is thrown away."""

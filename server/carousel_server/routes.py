@@ -62,7 +62,7 @@ class Routes:
         self._keys = keys
         self._token = token
         self._wire = wire
-        self._hop = hop
+        self.hop = hop
         self.turns: set[Turn] = set()  # every turn that is not closed; the shutdown cancels them
 
     # Turns
@@ -75,7 +75,7 @@ class Routes:
         self._note_labels(call.trace, body.user, body.metadata)
         _check_model(body.model, card)
         call.trace.session = body.session_id
-        if (elsewhere := await self._hop.for_session(core, call, body.session_id)) is not None:
+        if (elsewhere := await self.hop.for_session(core, call, body.session_id)) is not None:
             return elsewhere
         turn = chat_request(body, raw, id=body.request_id or "", key=call.key, defaults=self._stage.defaults)
         shape = ChatShape(
@@ -95,7 +95,7 @@ class Routes:
         body, _ = await self._parse(CompletionBody, call)
         self._note_labels(call.trace, body.user, body.metadata)
         _check_model(body.model, card)
-        if (elsewhere := await self._hop.for_session(core, call, None)) is not None:
+        if (elsewhere := await self.hop.for_session(core, call, None)) is not None:
             return elsewhere
         turn = completion_request(body, id=body.request_id or "", key=call.key, defaults=self._stage.defaults)
         shape = CompletionShape(
@@ -148,7 +148,7 @@ class Routes:
         core, preparer, card = self._stage.serving()
         body, raw = await self._parse(SessionBody, call, empty_ok=True)
         _check_model(body.model, card)
-        if (elsewhere := await self._hop.for_session(core, call, None)) is not None:
+        if (elsewhere := await self.hop.for_session(core, call, None)) is not None:
             return elsewhere
         chosen, _ = settings(body, self._stage.defaults, None)
         tools, system = declared_tools(raw.get("tools")), system_text(body)
@@ -168,7 +168,7 @@ class Routes:
         call = await self._call(request)
         core, _, _ = self._stage.serving()
         identifier = call.trace.session = request.path_params["id"]
-        if (elsewhere := await self._hop.for_session(core, call, identifier)) is not None:
+        if (elsewhere := await self.hop.for_session(core, call, identifier)) is not None:
             return elsewhere
         return JsonResponse(session_body(core.show_session(identifier, call.key)), headers=deadline_headers(core))
 
@@ -177,7 +177,7 @@ class Routes:
         call = await self._call(request)
         core, _, _ = self._stage.serving()
         identifier = call.trace.session = request.path_params["id"]
-        if (elsewhere := await self._hop.for_session(core, call, identifier)) is not None:
+        if (elsewhere := await self.hop.for_session(core, call, identifier)) is not None:
             return elsewhere
         core.delete_session(identifier, call.key)
         return JsonResponse({"id": identifier, "object": "session", "deleted": True})
@@ -200,7 +200,7 @@ class Routes:
         except Failure as failure:
             if failure.code != "not_found":
                 raise
-            elsewhere = await self._hop.for_request(core, call, identifier)
+            elsewhere = await self.hop.for_request(core, call, identifier)
             if elsewhere is None:
                 raise
             return elsewhere
@@ -285,10 +285,8 @@ def with_id(request: TurnRequest, identifier: str) -> TurnRequest:
 
 def deadline_headers(core: Core) -> dict[str, str]:
     """During a drain: the seconds that a session can count on once its turn has ended."""
-    drain = core.state().drain
-    if drain is None:
-        return {}
-    return {"x-session-deadline": f"{max(0.0, min(drain.remaining_seconds, drain.idle_grace_seconds)):.0f}"}
+    seconds = core.session_seconds()
+    return {} if seconds is None else {"x-session-deadline": f"{seconds:.0f}"}
 
 
 def session_body(view: SessionView) -> dict[str, Any]:

@@ -4,10 +4,11 @@ Methods without `async` never block. All of them belong to the event loop's thre
 Every method raises Failure (failure.py) for what a client did or must be told.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal, Protocol
 
-from carousel_server.admin_state import AdminState, DrainRequest, Limits
+from carousel_server.admin_state import AdminState, DrainRequest
+from carousel_server.limits import Limits
 from carousel_server.turn import Completion, Event, Message, PreparedTurn, RngState, Settings, Tool, TurnRequest
 
 CancelCause = Literal["api", "disconnect", "write_timeout", "queue_full", "shutdown", "time_out"]
@@ -54,11 +55,11 @@ class Service(Protocol):
 
     def show_session(self, session_id: str, key: str) -> "SessionView": ...
 
-    def list_sessions(self, key: str) -> list["SessionView"]: ...
+    def list_sessions(self, key: str) -> Sequence["SessionView"]: ...
 
     def delete_session(self, session_id: str, key: str) -> None: ...
 
-    def list_requests(self, key: str) -> list["RequestView"]: ...
+    def list_requests(self, key: str) -> Sequence["RequestView"]: ...
 
     def state(self) -> AdminState: ...
 
@@ -76,25 +77,57 @@ class Service(Protocol):
 class SessionView(Protocol):
     """What a client may see of a session."""
 
-    id: str
-    created_seconds_ago: float
-    idle_seconds: float
-    turns: int
-    last_request_id: str | None
-    in_flight: bool
-    context_tokens: int
-    history_bytes: int
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created_seconds_ago(self) -> float: ...
+
+    @property
+    def idle_seconds(self) -> float: ...
+
+    @property
+    def turns(self) -> int: ...
+
+    @property
+    def last_request_id(self) -> str | None: ...
+
+    @property
+    def in_flight(self) -> bool: ...
+
+    @property
+    def context_tokens(self) -> int: ...
+
+    @property
+    def history_bytes(self) -> int: ...
 
 
 class RequestView(Protocol):
     """What a client may see of a request on this pod."""
 
-    id: str
-    session_id: str | None
-    phase: str
-    queue_position: int | None
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    reserved_bytes: int
-    age_seconds: float
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def session_id(self) -> str | None: ...
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def queue_position(self) -> int | None: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def cached_tokens(self) -> int: ...
+
+    @property
+    def output_tokens(self) -> int: ...
+
+    @property
+    def reserved_bytes(self) -> int: ...
+
+    @property
+    def age_seconds(self) -> float: ...
