@@ -192,20 +192,26 @@ class PodOptions(Model):
     """What the pods get besides what the operator decides."""
 
     node_selector: Labels = Field(default_factory=dict, description="Labels that a node must have.")
-    tolerations: list[Toleration] = Field(default_factory=list, max_length=32)
+    tolerations: list[Toleration] = Field(default_factory=list, max_length=32, description="Taints to tolerate.")
     affinity: Affinity | None = None
     topology_spread_constraints: Annotated[list[TopologySpread], ListMap(("topologyKey", "whenUnsatisfiable"))] = Field(
-        default_factory=list, max_length=8
+        default_factory=list, max_length=8, description="How pods spread; without labelSelector: those of this server."
     )
-    runtime_class_name: ObjectName | None = None
-    priority_class_name: ObjectName | None = None
+    runtime_class_name: ObjectName | None = Field(None, description="RuntimeClass, such as nvidia.")
+    priority_class_name: ObjectName | None = Field(None, description="PriorityClass.")
     labels: Labels = Field(default_factory=dict, description="Further labels; the operator's own cannot be changed.")
-    annotations: Annotations = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict, description="Further annotations, none of carousel.dev.")
     service_account_name: ObjectName | None = Field(
         None, description="Its token is never mounted; it is there for image pull secrets and policies."
     )
-    env: Annotated[list[Env], ListMap(("name",))] = Field(default_factory=list, max_length=64)
-    env_from: list[EnvFrom] = Field(default_factory=list, max_length=16)
+    env: Annotated[list[Env], ListMap(("name",))] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Variables of all containers; a changed key of a named Secret is a restart.",
+    )
+    env_from: list[EnvFrom] = Field(
+        default_factory=list, max_length=16, description="Every key of a Secret or ConfigMap as a variable."
+    )
     security_context: SecurityContext | None = None
 
 

@@ -34,20 +34,22 @@ class InvalidSpec(ValueError):
 class SecretKey(Model):
     """One key of a Secret in the same namespace."""
 
-    name: ObjectName
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "token"
+    name: ObjectName = Field(description="Secret in the same namespace; a new token needs no restart.")
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = Field(
+        "token", description="Key of the Secret."
+    )
 
 
 class SecretName(Model):
     """A Secret in the same namespace."""
 
-    name: ObjectName
+    name: ObjectName = Field(description="Secret in the same namespace.")
 
 
 class PvcSource(Model):
     """A folder of an existing claim, mounted read-only."""
 
-    claim_name: ObjectName
+    claim_name: ObjectName = Field(description="PersistentVolumeClaim in the same namespace.")
     path: Annotated[str, Field(max_length=512, pattern=r"^([^/].*)?$")] = Field(
         "", description="Folder inside the claim; unset: its root."
     )
@@ -64,7 +66,9 @@ class OciSource(Model):
 class HfSource(Model):
     """A repository of the Hugging Face Hub; an init container fills the cache."""
 
-    repo: Annotated[str, Field(min_length=3, max_length=192, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")]
+    repo: Annotated[str, Field(min_length=3, max_length=192, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")] = Field(
+        description="Owner and name, such as Qwen/Qwen3.8-Flash-Next-FP8."
+    )
     revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._/-]+$")] = Field(
         description="Branch, tag or commit; a commit is the only one that never changes."
     )
@@ -105,15 +109,19 @@ class ModelSpec(Model):
 class Image(Model):
     """The server's image."""
 
-    reference: Annotated[str, Field(min_length=1, max_length=512)]
-    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    pull_secrets: Annotated[list[ObjectName], ListSet()] = Field(default_factory=list, max_length=8)
+    reference: Annotated[str, Field(min_length=1, max_length=512)] = Field(description="Name with a tag or a digest.")
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        "IfNotPresent", description="When a node pulls it; also of an image volume."
+    )
+    pull_secrets: Annotated[list[ObjectName], ListSet()] = Field(
+        default_factory=list, max_length=8, description="Names of Secrets with registry credentials."
+    )
 
 
 class GpuClaim(Model):
     """A device by dynamic resource allocation."""
 
-    device_class_name: ObjectName
+    device_class_name: ObjectName = Field(description="DeviceClass of the one device.")
     selectors: list[Annotated[str, Field(min_length=1, max_length=2048)]] = Field(
         default_factory=list, max_length=8, description="CEL expressions over the device; all must hold."
     )
@@ -167,7 +175,9 @@ class Drain(Model):
     session_timeout: Duration = Field(600.0, ge=0, description="Longest wait for sessions.")
     request_timeout: Duration = Field(120.0, ge=0, description="Longest wait for requests; at most 1h.")
     idle_grace: Duration = Field(120.0, ge=0, description="A session idle for this long does not hold up a drain.")
-    policy: Literal["WaitForSessions", "WaitForRequests", "Immediate"] = "WaitForSessions"
+    policy: Literal["WaitForSessions", "WaitForRequests", "Immediate"] = Field(
+        "WaitForSessions", description="What a drain waits for, up to the time-out of the same name."
+    )
 
 
 class Startup(Model):
@@ -179,28 +189,28 @@ class Startup(Model):
 class Restart(Model):
     """A request for a drained restart: change the id."""
 
-    id: Annotated[str, Field(min_length=1, max_length=63)]
-    reason: Text | None = None
+    id: Annotated[str, Field(min_length=1, max_length=63)] = Field(description="Any text; a new one is a new restart.")
+    reason: Text | None = Field(None, description="For people.")
 
 
 class ReplicaCache(Model):
     """A claim for each pod."""
 
-    size: Bytes = Field(gt=0)
-    storage_class_name: ObjectName | None = None
+    size: Bytes = Field(gt=0, description="Size of each claim.")
+    storage_class_name: ObjectName | None = Field(None, description="Unset: the cluster's default.")
 
 
 class ClaimCache(Model):
     """One existing claim for all pods."""
 
-    claim_name: ObjectName
+    claim_name: ObjectName = Field(description="PersistentVolumeClaim in the same namespace.")
     read_only: bool = Field(False, description="Required with more than one replica.")
 
 
 class EphemeralCache(Model):
     """An emptyDir, gone with the pod."""
 
-    size_limit: Bytes | None = Field(None, gt=0)
+    size_limit: Bytes | None = Field(None, gt=0, description="A pod that exceeds it is evicted; unset: no limit.")
 
 
 class Cache(Model):
@@ -219,9 +229,9 @@ class Cache(Model):
 class ServiceOptions(Model):
     """The Service that clients use."""
 
-    port: Port = 8000
-    annotations: Annotations = Field(default_factory=dict)
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    port: Port = Field(8000, description="Port of the Service; pods always listen on 8000.")
+    annotations: Annotations = Field(default_factory=dict, description="Annotations of the Service.")
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="As in Kubernetes.")
 
 
 class Auth(Model):
@@ -233,7 +243,9 @@ class Auth(Model):
 class NetworkPolicy(Model):
     """Who may reach the pods."""
 
-    enabled: bool = False
+    enabled: bool = Field(
+        False, description="Make a NetworkPolicy; without `from` only the pods and the operator pass."
+    )
     from_: list[PolicyPeer] = Field(
         default_factory=list,
         max_length=16,

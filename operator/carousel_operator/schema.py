@@ -151,10 +151,18 @@ def _default(field: FieldInfo) -> Any:
     custom = next((m.json_schema for m in field.metadata if isinstance(m, WithJsonSchema)), None)
     pattern = (custom or {}).get("pattern")
     if pattern == DURATION_PATTERN:
-        return format_duration(value)
+        return _short_duration(value)
     if pattern == BYTES_PATTERN:
         return format_bytes(value)
     return format_cpu(value) if pattern == CPU_PATTERN else value
+
+
+def _short_duration(seconds: float) -> str:
+    """As people write it: 10m rather than 600s."""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{int(seconds // size)}{unit}"
+    return format_duration(seconds)
 
 
 def _first_line(model: type[BaseModel]) -> str:

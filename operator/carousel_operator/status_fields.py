@@ -42,10 +42,10 @@ class LimitsStatus(Model):
 class MemoryRow(Model):
     """One row of the memory plan."""
 
-    name: Short
-    where: Literal["gpu", "host"]
-    bytes: Count
-    note: Text | None = None
+    name: Short = Field(description="What the bytes are for.")
+    where: Literal["gpu", "host"] = Field(description="Where they are.")
+    bytes: Count = Field(description="Bytes.")
+    note: Text | None = Field(None, description="How the number comes about.")
 
 
 class MemoryStatus(Model):
@@ -62,9 +62,9 @@ class MemoryStatus(Model):
 class LostSessions(Model):
     """Sessions lost to one cause."""
 
-    cause: Short
-    boots: Count = 0
-    sessions: Count = 0
+    cause: Short = Field(description="rollout, restart, scale-down, cordon, suspend, eviction, crash and so on.")
+    boots: Count = Field(0, description="Server processes that ended, each counted once.")
+    sessions: Count = Field(0, description="Sessions that ended with them.")
 
 
 class SessionsStatus(Model):
@@ -78,42 +78,44 @@ class SessionsStatus(Model):
 class ChangeStatus(Model):
     """What the latest change of the spec does, before and while it happens."""
 
-    class_: Literal["None", "Hot", "Resize", "Restart"] = Field(alias="class")
-    fields: list[Text] = Field(default_factory=list, max_length=64)
-    since: Timestamp
+    class_: Literal["None", "Hot", "Resize", "Restart"] = Field(
+        alias="class", description="The strongest class of its fields."
+    )
+    fields: list[Text] = Field(default_factory=list, max_length=64, description="Fields of the spec that changed.")
+    since: Timestamp = Field(description="When the operator saw it.")
     sessions: Count | None = Field(None, description="Sessions on the pods that it touches.")
     preview: bool | None = Field(None, description="True: shown only, not carried out.")
-    message: Message | None = None
+    message: Message | None = Field(None, description="What is being done about it.")
 
 
 class PodDrain(Model):
     """A drain in progress."""
 
-    reason: Short
-    started_at: Timestamp
+    reason: Short = Field(description="rollout, restart, scale-down, cordon or suspend.")
+    started_at: Timestamp = Field(description="By the operator's clock.")
     deadline: Timestamp | None = Field(None, description="Absent where none applies: a cordoned node.")
 
 
 class PodExit(Model):
     """How a pod's last container ended."""
 
-    code: int
-    reason: Short | None = None
-    at: Timestamp | None = None
+    code: int = Field(description="Exit code; the server's own are listed in its reference.")
+    reason: Short | None = Field(None, description="As the kubelet says: Error, OOMKilled, Completed.")
+    at: Timestamp | None = Field(None, description="When it ended.")
 
 
 class PodStatus(Model):
     """One pod."""
 
-    name: ObjectName
-    uid: Short | None = None
-    node: Annotated[str, Field(max_length=253)] | None = None
-    revision: Short | None = None
-    state: PodState
+    name: ObjectName = Field(description="Name of the pod.")
+    uid: Short | None = Field(None, description="A pod of the same name that was replaced has another one.")
+    node: Annotated[str, Field(max_length=253)] | None = Field(None, description="Its node.")
+    revision: Short | None = Field(None, description="The revision it was made from.")
+    state: PodState = Field(description="Where it stands.")
     progress: Annotated[int, Field(ge=0, le=100)] | None = Field(None, description="Per cent of a download or load.")
-    sessions: Count | None = None
+    sessions: Count | None = Field(None, description="Sessions it holds; absent when it does not answer.")
     in_flight: Count | None = Field(None, description="Requests queued and running.")
-    boot_id: Short | None = None
+    boot_id: Short | None = Field(None, description="Identity of the running process; sessions belong to it.")
     drain: PodDrain | None = None
     last_exit: PodExit | None = None
 
@@ -121,22 +123,24 @@ class PodStatus(Model):
 class Condition(Model):
     """metav1.Condition."""
 
-    type: Annotated[str, Field(max_length=316)]
-    status: Literal["True", "False", "Unknown"]
-    reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    message: Annotated[str, Field(max_length=32768)] = ""
-    last_transition_time: Timestamp
-    observed_generation: Count | None = None
+    type: Annotated[str, Field(max_length=316)] = Field(description="One of the conditions below.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: Annotated[str, Field(min_length=1, max_length=1024)] = Field(description="One of the reasons below.")
+    message: Annotated[str, Field(max_length=32768)] = Field("", description="For people, with the numbers.")
+    last_transition_time: Timestamp = Field(description="When `status` changed.")
+    observed_generation: Count | None = Field(None, description="metadata.generation it was computed from.")
 
 
 class Status(Model):
     """What the operator saw and does."""
 
-    observed_generation: Annotated[int, Format("int64")] | None = None
+    observed_generation: Annotated[int, Format("int64")] | None = Field(
+        None, description="metadata.generation that this status is about."
+    )
     replicas: Count = Field(0, description="Pods that exist.")
-    ready_replicas: Count = 0
+    ready_replicas: Count = Field(0, description="Pods that accept requests.")
     updated_replicas: Count = Field(0, description="Pods of the desired revision.")
-    draining_replicas: Count = 0
+    draining_replicas: Count = Field(0, description="Pods that wait for their sessions.")
     selector: Annotated[str, Field(max_length=512)] | None = Field(None, description="Label selector of the pods.")
     url: Text | None = Field(None, description="Base URL inside the cluster.")
     revision: RevisionStatus | None = None
