@@ -6,7 +6,8 @@ from typing import Any
 from carousel_server.units import format_bytes
 
 from carousel_operator import names
-from carousel_operator.resource import Cache, HfSource, InferenceServerSpec
+from carousel_operator.resource import InferenceServerSpec
+from carousel_operator.spec_fields import Cache, HfSource
 
 MODELS = "/models"
 CACHE = "/cache"

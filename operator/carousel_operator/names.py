@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from carousel_operator.resource import GpuClaim
+    from carousel_operator.spec_fields import GpuClaim
 
 GROUP: Final = "carousel.dev"
 VERSION: Final = "v1alpha1"

@@ -12,8 +12,9 @@ from carousel_server.units import format_bytes, format_duration
 from carousel_operator import drain, names
 from carousel_operator.memory import container_resources
 from carousel_operator.model_files import ModelFiles, Object, model_files
-from carousel_operator.resource import Engine, InferenceServer, InferenceServerSpec
+from carousel_operator.resource import InferenceServer, InferenceServerSpec
 from carousel_operator.revision import TEMPLATE_VERSION, of
+from carousel_operator.spec_fields import Engine
 
 USER = 65532
 ADMIN_TOKEN_DIR = "/var/run/carousel/admin"
