@@ -58,7 +58,9 @@ def add_imports(library: Path, libraries: set[str], found: Symbols) -> None:
         else:
             stem = next((p for p in PREFIXES if name.startswith(p)), None)
             wanted = f"lib{stem.lower()}" if stem else ""
-            owner = next((lib for lib in libraries if stem and lib.lower().startswith((wanted + ".", wanted + "_"))), "")
+            owner = next(
+                (lib for lib in libraries if stem and lib.lower().startswith((wanted + ".", wanted + "_"))), ""
+            )
         if CUDA.match(owner):
             found[owner][version].add(name)
 

@@ -38,7 +38,9 @@ def cut(layout: Path, base_path: Path, tag: str, out_path: Path) -> None:
             with (layout / blob_name(layer["digest"])).open("rb") as blob:
                 out.blob(layer, blob)
         out.image(tag, config, base.layers + new)
-    print(f"{tag}: {known} layers of the base, {len(new)} new ones of {sum(layer['size'] for layer in new) / 1e6:.1f} MB")
+    print(
+        f"{tag}: {known} layers of the base, {len(new)} new ones of {sum(layer['size'] for layer in new) / 1e6:.1f} MB"
+    )
 
 
 def main() -> None:
