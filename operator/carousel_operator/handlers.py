@@ -22,6 +22,9 @@ def registry(enqueue: Enqueue, node_changed: NodeChanged | None) -> kopf.Operato
     """The handlers of one operator. Without `node_changed`, nodes are not watched (no permission in a namespace)."""
     found = kopf.OperatorRegistry()
     generations: dict[Key, int] = {}
+    # A registry of one's own has no login: both read what the API client reads, again whenever a token is refused.
+    for login in (kopf.login_with_service_account, kopf.login_with_kubeconfig):
+        kopf.on.login(id=login.__name__, registry=found, errors=kopf.ErrorsMode.IGNORED)(login)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=found)  # type: ignore[untyped-decorator, unused-ignore]
     def server_changed(type: str | None, meta: Mapping[str, Any], **_: Any) -> None:

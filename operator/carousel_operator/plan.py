@@ -30,6 +30,7 @@ from carousel_operator.view import Observed, PodView, RestartReason, SeenBoot
 from carousel_operator.want import Want
 
 POLL_SECONDS = 15.0
+PLANNED = frozenset({"rollout", "restart", "scale-down", "cordon", "suspend"})
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def plan(want: Want, observed: Observed, now: float) -> Plan:
         *_undo(choice, observed),
         *_drain_actions(choice, pods, steps),
         *_removals(want, choice, pods, steps, leaving),
-        *(_notice(loss) for loss in losses),
+        *(_notice(loss) for loss in losses if loss.sessions or loss.cause not in PLANNED),
     ]
     lost = {loss.boot_id for loss in losses} | {entry.boot_id for entry in peers.lost}
     return Plan(
@@ -229,7 +230,7 @@ def _outcome(pod: PodView, step: drain.Step) -> Outcome:
 
 def _notice(loss: Loss) -> Notice:
     held = f"{loss.sessions} session{'s' * (loss.sessions != 1)}"
-    unplanned = loss.cause in ("crash", "out-of-memory", "node-lost", "unknown", "eviction")
+    unplanned = loss.cause not in PLANNED
     return Notice("SessionsLost", f"{loss.pod} boot {loss.boot_id}: {held}, {loss.cause}", warning=unplanned)
 
 

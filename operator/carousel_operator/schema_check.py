@@ -24,9 +24,7 @@ async def check_schema(api: Api) -> str:
         problem = (
             ""
             if ours == theirs
-            else (
-                f"the CRD {name} has schema {theirs}, this operator was built with {ours}: upgrade the chart carousel-crds"
-            )
+            else (f"the CRD {name} has schema {theirs}, this operator needs {ours}: upgrade the chart carousel-crds")
         )
     if problem:
         log.error(problem)
