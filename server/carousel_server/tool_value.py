@@ -54,6 +54,8 @@ def value(text: str, schema: Schema, root: Schema) -> Any:
     null; an integer is written with digits only. A union with string reads only null, objects and arrays as JSON; a
     schema without a type reads only objects and arrays. Everything else is the text itself.
     """
+    if text in (members := enumerated(schema)):
+        return text
     allowed = types(schema, root)
     if allowed is _ANY_TYPE:
         allowed, text_allowed = frozenset({"object", "array"}), True
@@ -67,10 +69,19 @@ def value(text: str, schema: Schema, root: Schema) -> Any:
     if "null" in allowed and word == "None" and not text_allowed:
         return None
     try:
-        found = _json(word) if allowed else text
+        found = _json(word) if allowed or members else text
     except (ValueError, RecursionError):
         return text
-    return found if _NAMES[type(found)] in allowed else text
+    listed = any(type(found) is type(member) and found == member for member in members)
+    return found if listed or _NAMES[type(found)] in allowed else text
+
+
+def enumerated(schema: Schema) -> list[Any]:
+    """The members of a schema that lists its values, [] for any other."""
+    if not isinstance(schema, Mapping):
+        return []
+    members = [schema["const"]] if "const" in schema else schema.get("enum")
+    return members if isinstance(members, list) else []
 
 
 def types(schema: Schema, root: Schema, deep: int = 0) -> frozenset[str] | None:
@@ -83,10 +94,8 @@ def types(schema: Schema, root: Schema, deep: int = 0) -> frozenset[str] | None:
     if declared := schema.get("type"):
         names = [declared] if isinstance(declared, str) else list(declared)
         found.append(frozenset(names) | ({"integer"} if "number" in names else frozenset()))
-    literals = schema["enum"] if isinstance(schema.get("enum"), list) else []
-    literals = [schema["const"]] if "const" in schema else literals
-    if literals:
-        found.append(frozenset(_NAMES.get(type(item), "object") for item in literals))
+    if members := enumerated(schema):
+        found.append(frozenset(_NAMES.get(type(member), "object") for member in members))
     for word in ("anyOf", "oneOf"):
         if branches := schema.get(word):
             found.append(_union([types(branch, root, deep + 1) for branch in branches]))
