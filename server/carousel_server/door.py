@@ -88,6 +88,7 @@ def install_handlers(app: Any) -> None:
     app.add_exception_handler(Failure, _on_failure)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Disconnected, _on_disconnect)
+    app.add_exception_handler(Exception, _on_surprise)  # the door logs it: Starlette raises it again
 
 
 async def _on_failure(request: Request, failure: Failure) -> Response:
@@ -99,6 +100,10 @@ async def _on_failure(request: Request, failure: Failure) -> Response:
 async def _on_disconnect(request: Request, _: Exception) -> Response:
     trace_of(request).outcome = "disconnect"
     return Response(status_code=499)
+
+
+async def _on_surprise(request: Request, _: Exception) -> Response:
+    return error_response(internal_error())
 
 
 async def _on_http(request: Request, error: HTTPException) -> Response:

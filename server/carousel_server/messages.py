@@ -89,14 +89,9 @@ class ToolShape(Strict):
     tool_call_id: str = Field(min_length=1, max_length=128)
 
 
-def _role(value: Any) -> str:
+def _role(value: Any) -> str | None:
     role = value.get("role") if isinstance(value, dict) else None
-    if not isinstance(role, str) or role not in ROLES:
-        said = "missing" if role is None else repr(role)[:40]
-        raise PydanticCustomError(
-            "invalid_role", "role is {said}; it must be one of {roles}", {"said": said, "roles": ", ".join(ROLES)}
-        )
-    return "system" if role == "developer" else role
+    return "system" if role == "developer" else role if isinstance(role, str) and role in ROLES else None
 
 
 MessageShape = Annotated[
@@ -104,7 +99,11 @@ MessageShape = Annotated[
     | Annotated[UserShape, Tag("user")]
     | Annotated[AssistantShape, Tag("assistant")]
     | Annotated[ToolShape, Tag("tool")],
-    Discriminator(_role),
+    Discriminator(
+        _role,
+        custom_error_type="invalid_role",
+        custom_error_message=f"a message is an object whose role is one of {', '.join(ROLES)}",
+    ),
 ]
 
 

@@ -161,8 +161,9 @@ def validate(shape: type[Shape], raw: Mapping[str, Any]) -> Shape:
 
 
 def _failure(shape: type[Strict], raw: Mapping[str, Any], error: ValidationError) -> Failure:
-    # In a union the branch that went deepest is the one the client meant.
-    first = max(error.errors(include_url=False, include_context=True), key=lambda e: len(_steps(raw, e)))
+    # In a union, the branch whose types fit, then the one that went deepest, is the one the client meant.
+    errors = error.errors(include_url=False)
+    first = max(errors, key=lambda e: (not e["type"].endswith("_type"), len(_steps(raw, e))))
     steps = _steps(raw, first)
     param = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in steps).lstrip(".")
     kind, message = first["type"], first["msg"]

@@ -70,8 +70,8 @@ class Server:
         self.token = AdminToken(setup.admin_token)
         self.keys = ApiKeys(setup.api_keys)
 
-    async def run(self, announce: Callable[[str], None]) -> int:
-        """Listen, load, serve until a signal or a fatal error. Raises StartError 64 when a port is taken."""
+    async def run(self, announce: Callable[[str], None], *, signals: bool = True) -> int:
+        """Listen, load, serve until a signal, `end` or a fatal error. Raises StartError 64 when a port is taken."""
         setup = self.setup
         try:
             sockets = listen(setup.host, setup.port), listen(setup.host, setup.admin_port)
@@ -84,7 +84,7 @@ class Server:
         clients = client_app(self.routes, self.stage, keys_required=self.keys.required, log=setup.access_log)
         self.ports = (Port(clients, sockets[0], self.wire), Port(admin_app(admin), sockets[1], WireLimits()))
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._on_signal)
         serving = [asyncio.create_task(port.run_until_told()) for port in self.ports]
         announce(json.dumps({"event": "listening", "port": self.ports[0].number, "admin_port": self.ports[1].number}))
@@ -99,6 +99,10 @@ class Server:
         if self.service is not None:
             await asyncio.to_thread(self.service.stop)
         return self._code
+
+    def end(self) -> None:
+        """As the first SIGTERM; on the loop's thread."""
+        self._ending.set()
 
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +171,7 @@ class Server:
         self._signals += 1
         if self._signals == 1:
             log.info("told to end: draining for at most %.0f s", SHUTDOWN_SECONDS)
-            self._ending.set()
+            self.end()
             return
         print("carousel-server: told to end twice, ending at once", file=sys.stderr, flush=True)
         os._exit(self._code)
