@@ -56,7 +56,9 @@ class MemoryStatus(Model):
     container_bytes: Count = Field(0, description="Memory request and limit of the container.")
     reported_host_bytes: Count | None = Field(None, description="Of a running server, when it differs.")
     reported_gpu_bytes: Count | None = Field(None, description="Of a running server, when it differs.")
-    table: Annotated[list[MemoryRow], ListMap(("where", "name"))] = Field(default_factory=list, max_length=64)
+    table: Annotated[list[MemoryRow], ListMap(("where", "name"))] = Field(
+        default_factory=list, max_length=64, description="Row by row; the sums are above."
+    )
 
 
 class LostSessions(Model):
@@ -72,7 +74,9 @@ class SessionsStatus(Model):
 
     active: Count = Field(0, description="Sessions that exist, idle or in a turn.")
     capacity: Count = Field(0, description="limits.sessions.count of the ready pods together.")
-    lost: Annotated[list[LostSessions], ListMap(("cause",))] = Field(default_factory=list, max_length=16)
+    lost: Annotated[list[LostSessions], ListMap(("cause",))] = Field(
+        default_factory=list, max_length=16, description="Since the object was made, by cause."
+    )
 
 
 class ChangeStatus(Model):
@@ -148,5 +152,9 @@ class Status(Model):
     memory: MemoryStatus | None = None
     sessions: SessionsStatus | None = None
     change: ChangeStatus | None = None
-    pods: Annotated[list[PodStatus], ListMap(("name",))] = Field(default_factory=list, max_length=100)
-    conditions: Annotated[list[Condition], ListMap(("type",))] = Field(default_factory=list, max_length=16)
+    pods: Annotated[list[PodStatus], ListMap(("name",))] = Field(
+        default_factory=list, max_length=100, description="The first hundred."
+    )
+    conditions: Annotated[list[Condition], ListMap(("type",))] = Field(
+        default_factory=list, max_length=16, description="What is so and why; see below."
+    )
