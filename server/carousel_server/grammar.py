@@ -4,6 +4,7 @@ llguidance does the work: it takes the grammar, and says for each state which to
 """
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ def _size(source: str) -> int:
 
 
 def _failure(constraint: Constraint, reason: str) -> Failure:
-    reason = reason.split("\n1 | ")[0].removeprefix("at ").split("failed to compile JSON schema: ")[-1]
+    reason = re.split(r"\n\s*\d+ \| ", reason)[0].removeprefix("at ").split("failed to compile JSON schema: ")[-1]
     code = "unsupported" if any(word in reason.lower() for word in _UNSUPPORTED) else "invalid_request"
     param = "tools" if constraint.kind == "call" else "response_format.json_schema.schema"
     return Failure(code, f"The schema cannot be enforced: {' '.join(reason.split())}", param=param)
