@@ -81,9 +81,7 @@ def specs(draw: st.DrawFn) -> Object:
     """A spec that the API server accepts and whose children it accepts too."""
     found: Object = draw(_object(SCHEMA))
     source = draw(st.sampled_from(["pvc", "oci", "hf", "embedded"]))
-    found["model"]["source"] = {
-        source: draw(_object(SCHEMA["properties"]["model"]["properties"]["source"], {source}))[source]
-    }
+    found["model"]["source"] = draw(_object(SCHEMA["properties"]["model"]["properties"]["source"], {source}))
     if source == "oci":
         found["model"]["source"]["oci"]["reference"] = "registry.example/m@sha256:" + "ab" * 32
     found["model"]["preset"] = "tiny"
