@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,8 +62,8 @@ def test_pods_of_both_nodes_reach_a_service_by_its_name(plain: Namespace) -> Non
     for name in (f"web.{plain.name}", f"web.{plain.name}.svc.cluster.local"):
         ask = f"import httpx; print(httpx.get('http://{name}', timeout=5).status_code)"
         for asker in ("near", "far"):
-            status = plain.wait(f"{asker} reaches {name}", lambda p=asker, a=ask: plain.run_python(p, a).strip())
-            assert status == "200"
+            status = plain.wait(f"{asker} reaches {name}", partial(plain.run_python, asker, ask))
+            assert status.strip() == "200"
 
 
 def test_a_service_account_may_do_what_its_role_says_and_no_more(plain: Namespace) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ class Archive:
     """An OCI archive (a tar of a layout with one image), open for reading."""
 
     def __init__(self, path: Path) -> None:
-        self._tar = tarfile.open(path)
+        self._tar = tarfile.open(path)  # noqa: SIM115  # blobs are read from it as long as this object lives
         self._members = {m.name.removeprefix("./"): m for m in self._tar}
         index = json.loads(self._member("index.json").read())
         self.manifest: Document = self.document(index["manifests"][0]["digest"])
@@ -103,7 +102,7 @@ def new_archive(path: Path) -> Iterator[Writer]:
     try:
         with tarfile.open(unfinished, "w") as tar:
             yield Writer(tar)
-        os.replace(unfinished, path)
+        unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 

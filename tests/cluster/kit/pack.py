@@ -1,29 +1,34 @@
 #!/usr/bin/env python3
 """Pack folders into an OCI image archive, one layer a folder, without a daemon, a registry or privileges.
 
-The same folders give the same image: files keep their modes, belong to root unless --keep-owner is given, and are dated 1970.
+The same folders give the same image: files keep their modes, belong to root unless --keep-owner is given, and are
+dated 1970.
 """
 
 import argparse
 import gzip
 import hashlib
 import json
-import os
 import platform
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from oci import GZIP_LAYER, Archive, Document, new_archive
 
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+class Sink(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+    def flush(self) -> object: ...
+
+
 class Hashing:
     """A sink that counts and hashes what passes through to another sink."""
 
-    def __init__(self, sink: BinaryIO) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink, self._sha, self.size = sink, hashlib.sha256(), 0
 
     def write(self, data: bytes) -> int:
@@ -39,7 +44,7 @@ class Hashing:
         return "sha256:" + self._sha.hexdigest()
 
 
-def pack_layer(folder: Path, sink: BinaryIO, keep_owner: bool) -> tuple[str, Document]:
+def pack_layer(folder: Path, sink: Sink, keep_owner: bool) -> tuple[str, Document]:
     """Write `folder` as a gzipped tar to `sink`; returns the tar's digest (diff id) and the layer's descriptor."""
 
     def normal(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -52,11 +57,11 @@ def pack_layer(folder: Path, sink: BinaryIO, keep_owner: bool) -> tuple[str, Doc
         return member
 
     outer = Hashing(sink)
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=outer, mtime=0) as packed:  # type: ignore[call-overload]
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=outer, mtime=0) as packed:
         inner = Hashing(packed)
         with tarfile.open(fileobj=inner, mode="w|", format=tarfile.GNU_FORMAT, bufsize=1 << 20) as tar:  # type: ignore[call-overload]
-            for name in sorted(os.listdir(folder)):
-                tar.add(folder / name, arcname=name, filter=normal)
+            for entry in sorted(folder.iterdir()):
+                tar.add(entry, arcname=entry.name, filter=normal)
     return inner.digest, {"mediaType": GZIP_LAYER, "digest": outer.digest, "size": outer.size}
 
 
@@ -98,9 +103,9 @@ def main() -> None:
                 out.blob(layer, base.blob(layer["digest"]))
         for folder in arguments.layer:
             with tempfile.TemporaryFile(dir=arguments.out.parent) as packed:
-                diff_id, layer = pack_layer(folder, packed, arguments.keep_owner)  # type: ignore[arg-type]
+                diff_id, layer = pack_layer(folder, packed, arguments.keep_owner)
                 packed.seek(0)
-                out.blob(layer, packed)  # type: ignore[arg-type]
+                out.blob(layer, packed)
             config["rootfs"]["diff_ids"].append(diff_id)
             layers.append(layer)
         settings(config, arguments)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Make a CUDA build of torch importable on a machine without CUDA: stub_cuda.py SITE_PACKAGES
 
-PyPI's torch for Linux needs 4 to 5 GB of CUDA libraries only to be imported. For images of the local cluster, which has no
-GPU, gcc builds a library in the place of each: every function answers 100 ("no device"), so that torch.cuda.is_available()
-is False and the CPU kernels work. The GPU code inside torch's own libraries becomes zeros, which compress to nothing.
+PyPI's torch for Linux needs 4 to 5 GB of CUDA libraries only to be imported. For images of the local cluster, which has
+no GPU, gcc builds a library in the place of each: every function answers 100 ("no device"), so that
+torch.cuda.is_available() is False and the CPU kernels work. The GPU code inside torch's own libraries becomes zeros,
+which compress to nothing.
 """
 
 import re
@@ -43,6 +44,14 @@ def version_owners(library: Path) -> dict[str, str]:
         if name := re.search(r"Name: (\S+)", line):
             owners[name.group(1)] = current
     return owners
+
+
+def owner_by_prefix(symbol: str, libraries: set[str]) -> str:
+    for prefix in PREFIXES:
+        if symbol.startswith(prefix):
+            stem = f"lib{prefix.lower()}"
+            return next((lib for lib in libraries if lib.lower().startswith((stem + ".", stem + "_"))), "")
+    return ""
 
 
 def add_imports(library: Path, libraries: set[str], found: Symbols) -> None:

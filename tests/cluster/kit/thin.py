@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Cut an image that buildah writes down to what its base does not have.
 
-`prepare` before the push keeps buildah from writing the base's layers; `cut` after it makes an archive whose manifest names all
-layers and which holds only the new ones. A node that has the base takes it in a second, where the whole image is 1 GB.
+`prepare` before the push keeps buildah from writing the base's layers; `cut` after it makes an archive whose manifest
+names all layers and which holds only the new ones. A node that has the base takes it in a second, where the whole image
+is 1 GB.
 """
 
 import argparse
