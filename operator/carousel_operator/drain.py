@@ -84,17 +84,17 @@ def step(pod: PodView, reason: RestartReason, settings: DrainSettings, now: floa
     told = pod.admin.drain
     if told is not None and told.closed:
         return Step("remove", "closed: it takes no more turns")
-    if late:
-        return Step("close", f"deadline passed with {load(pod)}", force=True)
-    remaining = NO_DEADLINE_SECONDS if due is None else due - now
+    remaining = NO_DEADLINE_SECONDS if due is None else max(0.0, due - now)
     stale = (
         told is None
         or told.reason != reason
         or told.idle_grace_seconds != settings.idle_grace
         or (due is not None and abs(told.remaining_seconds - remaining) > TELL_AGAIN_SECONDS)
     )
-    if stale:
+    if stale:  # also when it is late: a server closes only a drain that it knows
         return Step("quiesce", "no new sessions", remaining=remaining, idle_grace=settings.idle_grace)
+    if late:
+        return Step("close", f"deadline passed with {load(pod)}", force=True)
     if quiet(pod, settings):
         return Step("close", f"quiet with {load(pod)}")
     return Step("wait", load(pod))

@@ -67,8 +67,8 @@ def exit_cause(pod: PodView) -> LossCause:
 
 
 def removal(pod: PodView, cause: LossCause) -> Loss | None:
-    """The loss that the operator itself is about to cause; None when the pod never had a boot."""
-    if pod.admin is None:
+    """The loss that the operator itself is about to cause; None for a boot that never served."""
+    if pod.admin is None or pod.admin.phase == "loading":
         return None
     return Loss(pod.name, pod.ordinal, pod.admin.boot_id, cause, pod.sessions)
 
