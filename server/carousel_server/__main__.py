@@ -1,4 +1,4 @@
-"""The command `carousel-server`: serve, drain, inspect, generate, chat."""
+"""The command `carousel-server`: serve, drain, inspect, fetch, generate, chat."""
 
 import argparse
 import importlib
@@ -15,6 +15,7 @@ PEERS = Path("/etc/carousel/peers.json")
 OTHERS = {
     "drain": ("carousel_server.drain_cli", "wait until this pod's requests have ended; what preStop runs"),
     "inspect": ("carousel_server.inspect_cli", "check a checkpoint and print its memory plan, without loading it"),
+    "fetch": ("carousel_server.fetch_cli", "fill a folder with a model from the Hugging Face Hub"),
     "generate": ("carousel_server.generate_cli", "generate from a prompt, without a server"),
     "chat": ("carousel_server.chat_cli", "chat in the terminal with a server, or with one that is started here"),
 }
