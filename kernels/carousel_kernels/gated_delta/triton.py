@@ -1,0 +1,276 @@
+"""DeltaNet on the GPU: one step of a few rows with convolution, rule, norm and gate in one kernel; chunks for prefill.
+
+The state in memory is the one before the last fed rows: a step first replays the rows that were accepted since, writes
+the state, then computes its own rows without writing. Taking rows back is therefore setting a length, at no traffic.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from carousel_kernels.row_dot import silu, when
+
+CHUNK = 64
+
+
+@triton.jit
+def _conv(q0, p_y, p_ring, p_taps, t, o_c, m_c, stride_y, stride_ring, C, W: tl.constexpr, TAPS: tl.constexpr):
+    """silu of the convolution at position t for channels o_c; rows from position q0 on are in y, earlier in the ring."""
+    acc = tl.zeros([o_c.shape[0]], tl.float32)
+    for j in tl.static_range(TAPS):
+        at = t - (TAPS - 1) + j
+        b_x = tl.load(p_y + (at - q0) * stride_y + o_c, mask=when(m_c, at >= q0), other=0.0)
+        b_x += tl.load(p_ring + (at % W) * stride_ring + o_c, mask=when(m_c, (at >= 0) & (at < q0)), other=0.0)
+        acc += b_x * tl.load(p_taps + j * C + o_c, mask=m_c, other=0.0)
+    return silu(acc)
+
+
+@triton.jit
+def _step(
+    p_y,
+    p_ring,
+    p_state,
+    p_taps,
+    p_decay,
+    p_bias,
+    p_scale,
+    p_out,
+    p_where,
+    p_applied,
+    rows,
+    stride_y,
+    eps,
+    KH: tl.constexpr,
+    VH: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    W: tl.constexpr,
+    TAPS: tl.constexpr,
+    SIGMOID: tl.constexpr,
+    FLUSH: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+):
+    i_h = tl.program_id(0)
+    C: tl.constexpr = 2 * KH * DK + VH * DV
+    stride_ring: tl.constexpr = C + 2 * VH
+    slot = tl.load(p_where)
+    start = tl.load(p_where + 1)
+    done = tl.load(p_applied + slot)
+    o_k, o_v = tl.arange(0, BK), tl.arange(0, BV)
+    m_k, m_v = o_k < DK, o_v < DV
+    i_kh = i_h // (VH // KH)
+    c_q, c_k, c_v = i_kh * DK + o_k, KH * DK + i_kh * DK + o_k, 2 * KH * DK + i_h * DV + o_v
+    p_ring += slot * W * stride_ring
+    p_s = p_state + (slot * VH + i_h) * DK * DV + o_k[:, None] * DV + o_v[None, :]
+    m_s = m_k[:, None] & m_v[None, :]
+    b_s = tl.load(p_s, mask=when(m_s, done > 0), other=0.0)
+    decay, bias = tl.load(p_decay + i_h), tl.load(p_bias + i_h)
+    b_scale = tl.load(p_scale + o_v, mask=m_v, other=0.0)
+    for t in range(done, start + rows):
+        new = t >= start
+        if t == start:
+            tl.store(p_s, b_s, mask=m_s)
+        b_q = _conv(start, p_y, p_ring, p_taps, t, c_q, m_k, stride_y, stride_ring, C, W, TAPS)
+        b_k = _conv(start, p_y, p_ring, p_taps, t, c_k, m_k, stride_y, stride_ring, C, W, TAPS)
+        b_v = _conv(start, p_y, p_ring, p_taps, t, c_v, m_v, stride_y, stride_ring, C, W, TAPS)
+        p_r = p_y + (t - start) * stride_y
+        p_o = p_ring + (t % W) * stride_ring
+        b = tl.load(p_r + C + VH * DV + i_h, mask=new, other=0.0) + tl.load(p_o + C + i_h, mask=t < start, other=0.0)
+        a = tl.load(p_r + C + VH * DV + VH + i_h, mask=new, other=0.0)
+        a += tl.load(p_o + C + VH + i_h, mask=t < start, other=0.0)
+        b_q = b_q * tl.rsqrt(tl.sum(b_q * b_q) + 1e-6) / tl.sqrt(DK * 1.0)
+        b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k) + 1e-6)
+        x = a + bias
+        soft = tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
+        b_s = b_s * tl.exp(decay * soft)
+        b_d = (b_v - tl.sum(b_s * b_k[:, None], 0)) * tl.sigmoid(b)
+        b_s += b_k[:, None] * b_d[None, :]
+        b_o = tl.sum(b_s * b_q[:, None], 0)
+        b_z = tl.load(p_r + C + i_h * DV + o_v, mask=when(m_v, new), other=0.0)
+        gate = tl.sigmoid(b_z) if SIGMOID else silu(b_z)
+        b_o = b_o / tl.sqrt(tl.sum(b_o * b_o) / DV + eps) * b_scale * gate
+        tl.store(p_out + (t - start) * VH * DV + i_h * DV + o_v, b_o, mask=when(m_v, new))
+        # the ring keeps what a replay needs; rows of this step are read from y until its last kernel has run
+        tl.store(p_o + c_v, tl.load(p_r + c_v, mask=when(m_v, new), other=0.0), mask=when(m_v, new))
+        first = new & (i_h % (VH // KH) == 0)
+        tl.store(p_o + c_q, tl.load(p_r + c_q, mask=when(m_k, first), other=0.0), mask=when(m_k, first))
+        tl.store(p_o + c_k, tl.load(p_r + c_k, mask=when(m_k, first), other=0.0), mask=when(m_k, first))
+        tl.store(p_o + C + i_h, b, mask=new)
+        tl.store(p_o + C + VH + i_h, a, mask=new)
+    if FLUSH:
+        tl.store(p_s, b_s, mask=m_s)
+
+
+def step(
+    y: Tensor,
+    ring: Tensor,
+    states: Tensor,
+    taps: Tensor,
+    decay: Tensor,
+    dt_bias: Tensor,
+    scale: Tensor,
+    out: Tensor,
+    where: Tensor,
+    applied: Tensor,
+    *,
+    key_heads: int,
+    eps: float,
+    sigmoid: bool,
+    flush: bool = False,
+) -> None:
+    """Convolution, delta rule, gated norm of R <= 4 rows of the sequence in slot where[0], from position where[1] on.
+
+    y [R, channels + width + 2 h_v]: qkv, z, b, a as projected. ring [slots, W, channels + 2 h_v]: qkv, b, a of position p
+    at p % W, W >= 2 * 4 + taps - 1. states [slots, h_v, dk, dv] fp32, the state after `applied[slot]` rows, brought up
+    to where[1] rows here; the caller sets applied afterwards. taps [K, channels]; out [R, h_v * dv] fp32.
+    `flush` takes no row of y: it only brings the state up to where[1].
+    """
+    rows = 0 if flush else y.shape[0]
+    _, heads, dk, dv = states.shape
+    if rows > 4 or ring.shape[1] < 8 + taps.shape[0] - 1 or not (ring.is_contiguous() and states.is_contiguous()):
+        raise ValueError(f"{rows} rows with a ring of {ring.shape[1]}: at most 4 rows, contiguous ring and states")
+    bk, bv = triton.next_power_of_2(dk), triton.next_power_of_2(dv)
+    _step[(heads,)](
+        y, ring, states, taps, decay, dt_bias, scale, out, where, applied, rows, y.stride(0), eps,
+        KH=key_heads, VH=heads, DK=dk, DV=dv, W=ring.shape[1], TAPS=taps.shape[0], SIGMOID=sigmoid, FLUSH=flush,
+        BK=bk, BV=bv, num_warps=8 if bk * bv >= 8192 else 4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _prepare(
+    p_qkv,
+    p_ab,
+    p_decay,
+    p_bias,
+    p_u,
+    p_w,
+    p_in,
+    p_g,
+    T,
+    stride_ab,
+    KH: tl.constexpr,
+    VH: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BT: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+):
+    i_n, i_h = tl.program_id(0), tl.program_id(1)
+    C: tl.constexpr = 2 * KH * DK + VH * DV
+    o_t, o_k, o_v = i_n * BT + tl.arange(0, BT), tl.arange(0, BK), tl.arange(0, BV)
+    m_t, m_k, m_v = o_t < T, o_k < DK, o_v < DV
+    i_kh = i_h // (VH // KH)
+    p_row = p_qkv + o_t[:, None].to(tl.int64) * C
+    m_tk, m_tv = m_t[:, None] & m_k[None, :], m_t[:, None] & m_v[None, :]
+    b_q = tl.load(p_row + (i_kh * DK + o_k)[None, :], mask=m_tk, other=0.0).to(tl.float32)
+    b_k = tl.load(p_row + (KH * DK + i_kh * DK + o_k)[None, :], mask=m_tk, other=0.0).to(tl.float32)
+    b_v = tl.load(p_row + (2 * KH * DK + i_h * DV + o_v)[None, :], mask=m_tv, other=0.0).to(tl.float32)
+    b_q = b_q * (tl.rsqrt(tl.sum(b_q * b_q, 1) + 1e-6) / tl.sqrt(DK * 1.0))[:, None]
+    b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k, 1) + 1e-6)[:, None]
+    b_b = tl.sigmoid(tl.load(p_ab + o_t * stride_ab + i_h, mask=m_t, other=0.0))
+    b_b = tl.where(m_t, b_b, 0.0)
+    x = tl.load(p_ab + o_t * stride_ab + VH + i_h, mask=m_t, other=0.0) + tl.load(p_bias + i_h)
+    soft = tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
+    b_g = tl.cumsum(tl.where(m_t, tl.load(p_decay + i_h) * soft, 0.0), 0)
+    o_i = tl.arange(0, BT)
+    lower = o_i[:, None] >= o_i[None, :]
+    b_f = tl.where(lower, tl.exp(tl.where(lower, b_g[:, None] - b_g[None, :], 0.0)), 0.0)
+    b_kt = tl.trans(b_k)
+    b_a = tl.dot(b_k * b_b[:, None], b_kt, input_precision=PRECISION) * b_f
+    b_a = tl.where(o_i[:, None] > o_i[None, :], b_a, 0.0)
+    b_t = tl.where(o_i[:, None] == o_i[None, :], 1.0, 0.0)
+    for i in range(1, BT):  # forward substitution, one row at a time
+        b_row = tl.sum(tl.where(o_i[:, None] == i, b_a, 0.0), 0)
+        b_new = tl.sum(b_row[:, None] * b_t, 0)
+        b_t = tl.where(o_i[:, None] == i, b_t - b_new[None, :], b_t)
+    b_u = tl.dot(b_t, b_v * b_b[:, None], input_precision=PRECISION)
+    b_w = tl.dot(b_t, b_k * (b_b * tl.exp(b_g))[:, None], input_precision=PRECISION)
+    b_in = tl.dot(b_q, b_kt, input_precision=PRECISION) * b_f
+    o_th = (o_t.to(tl.int64) * VH + i_h)[:, None]
+    tl.store(p_u + o_th * DV + o_v[None, :], b_u, mask=m_tv)
+    tl.store(p_w + o_th * DK + o_k[None, :], b_w, mask=m_tk)
+    tl.store(p_in + o_th * BT + o_i[None, :], b_in, mask=m_t[:, None])
+    tl.store(p_g + o_t * VH + i_h, b_g, mask=m_t)
+
+
+@triton.jit
+def _scan(
+    p_qkv,
+    p_u,
+    p_w,
+    p_in,
+    p_g,
+    p_state,
+    p_out,
+    T,
+    fresh,
+    KH: tl.constexpr,
+    VH: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BT: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+):
+    i_h, i_v = tl.program_id(0), tl.program_id(1)
+    C: tl.constexpr = 2 * KH * DK + VH * DV
+    o_i, o_k, o_v = tl.arange(0, BT), tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
+    m_k, m_v = o_k < DK, o_v < DV
+    i_kh = i_h // (VH // KH)
+    p_s = p_state + i_h * DK * DV + o_k[:, None] * DV + o_v[None, :]
+    m_s = m_k[:, None] & m_v[None, :]
+    b_s = tl.load(p_s, mask=when(m_s, fresh == 0), other=0.0)
+    for t in range(0, T, BT):
+        o_t = t + o_i
+        m_t = o_t < T
+        m_tk, m_tv = m_t[:, None] & m_k[None, :], m_t[:, None] & m_v[None, :]
+        p_row = p_qkv + o_t[:, None].to(tl.int64) * C
+        b_q = tl.load(p_row + (i_kh * DK + o_k)[None, :], mask=m_tk, other=0.0).to(tl.float32)
+        b_k = tl.load(p_row + (KH * DK + i_kh * DK + o_k)[None, :], mask=m_tk, other=0.0).to(tl.float32)
+        b_q = b_q * (tl.rsqrt(tl.sum(b_q * b_q, 1) + 1e-6) / tl.sqrt(DK * 1.0))[:, None]
+        b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k, 1) + 1e-6)[:, None]
+        o_th = (o_t.to(tl.int64) * VH + i_h)[:, None]
+        b_g = tl.load(p_g + o_t * VH + i_h, mask=m_t, other=0.0)
+        last = tl.load(p_g + (tl.minimum(t + BT, T) - 1) * VH + i_h)
+        b_u = tl.load(p_u + o_th * DV + o_v[None, :], mask=m_tv, other=0.0)
+        b_w = tl.load(p_w + o_th * DK + o_k[None, :], mask=m_tk, other=0.0)
+        b_in = tl.load(p_in + o_th * BT + o_i[None, :], mask=m_t[:, None], other=0.0)
+        b_n = b_u - tl.dot(b_w, b_s, input_precision=PRECISION)
+        b_o = tl.dot(b_q * tl.exp(b_g)[:, None], b_s, input_precision=PRECISION)
+        b_o += tl.dot(b_in, b_n, input_precision=PRECISION)
+        tl.store(p_out + o_th * DV + o_v[None, :], b_o.to(p_out.dtype.element_ty), mask=m_tv)
+        b_k = b_k * tl.where(m_t, tl.exp(last - b_g), 0.0)[:, None]
+        b_s = b_s * tl.exp(last) + tl.dot(tl.trans(b_k), b_n, input_precision=PRECISION)
+    tl.store(p_s, b_s, mask=m_s)
+
+
+def chunked(
+    qkv: Tensor, ab: Tensor, decay: Tensor, dt_bias: Tensor, state: Tensor, *, key_heads: int, fresh: bool, exact: bool
+) -> Tensor:
+    """The rule for many rows, 64 at a time, the chunks counted from the first row.
+
+    qkv [T, channels] after convolution and silu, contiguous; ab [T, 2 h_v] (b then a, any row stride) fp32;
+    state [h_v, dk, dv] fp32 in place, read as zero when `fresh`; exact: IEEE products, else TF32. Returns [T, h_v, dv] fp32.
+    """
+    rows = qkv.shape[0]
+    heads, dk, dv = state.shape
+    make = dict(dtype=torch.float32, device=qkv.device)
+    u, w = torch.empty(rows, heads, dv, **make), torch.empty(rows, heads, dk, **make)  # type: ignore[arg-type]
+    within, g = torch.empty(rows, heads, CHUNK, **make), torch.empty(rows, heads, **make)  # type: ignore[arg-type]
+    out = torch.empty(rows, heads, dv, **make)  # type: ignore[arg-type]
+    bk, bv = max(16, triton.next_power_of_2(dk)), max(16, triton.next_power_of_2(dv))
+    common = dict(KH=key_heads, VH=heads, DK=dk, DV=dv, PRECISION="ieee" if exact else "tf32", BT=CHUNK, BK=bk)
+    _prepare[(triton.cdiv(rows, CHUNK), heads)](
+        qkv, ab, decay, dt_bias, u, w, within, g, rows, ab.stride(0), **common, BV=bv, num_warps=4
+    )
+    split = max(16, bv // 4) if not exact else bv
+    _scan[(heads, triton.cdiv(dv, split))](
+        qkv, u, w, within, g, state, out, rows, int(fresh), **common, BV=split, num_warps=4, num_stages=1
+    )
+    return out

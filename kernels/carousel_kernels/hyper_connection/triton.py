@@ -1,0 +1,224 @@
+"""Hyper-connections on the GPU: into a block (`mix_down`, `mix_up` for few rows; `norm`, `blend`, `inject` for many)."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from carousel_kernels.row_dot import INTERPRETED, silu, tile
+
+
+@triton.jit
+def _mix_down(
+    p_s,
+    p_scale,
+    p_w,
+    p_part,
+    p_rstd,
+    eps,
+    N,
+    H: tl.constexpr,
+    R: tl.constexpr,
+    STREAMS: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    i_n, i_c = tl.program_id(0), tl.program_id(1)
+    o_n = i_n * BN + tl.arange(0, BN)
+    m_n = o_n < N
+    a0 = tl.zeros([BN, BK], tl.float32)
+    a1, a2, a3 = a0, a0, a0
+    q0 = tl.zeros([BK], tl.float32)
+    q1, q2, q3 = q0, q0, q0
+    stride = STREAMS * H
+    for k in tl.range(0, H, BK):
+        o_k = k + tl.arange(0, BK)
+        m_k = o_k < H
+        o_c = i_c * H + o_k
+        b_scale = tl.load(p_scale + o_c, mask=m_k, other=0.0)
+        b_w = tl.load(p_w + o_n[:, None] * stride + o_c[None, :], mask=m_n[:, None] & m_k[None, :], other=0.0)
+        b_w = b_w.to(tl.float32)
+        b_s = tl.load(p_s + o_c, mask=m_k, other=0.0)
+        q0 += b_s * b_s
+        a0 += b_w * (b_s * b_scale)[None, :]
+        if R > 1:
+            b_s = tl.load(p_s + stride + o_c, mask=m_k, other=0.0)
+            q1 += b_s * b_s
+            a1 += b_w * (b_s * b_scale)[None, :]
+        if R > 2:
+            b_s = tl.load(p_s + 2 * stride + o_c, mask=m_k, other=0.0)
+            q2 += b_s * b_s
+            a2 += b_w * (b_s * b_scale)[None, :]
+        if R > 3:
+            b_s = tl.load(p_s + 3 * stride + o_c, mask=m_k, other=0.0)
+            q3 += b_s * b_s
+            a3 += b_w * (b_s * b_scale)[None, :]
+    for r in tl.static_range(R):
+        if r == 0:
+            b_y, square = tl.sum(a0, 1), tl.sum(q0)
+        elif r == 1:
+            b_y, square = tl.sum(a1, 1), tl.sum(q1)
+        elif r == 2:
+            b_y, square = tl.sum(a2, 1), tl.sum(q2)
+        else:
+            b_y, square = tl.sum(a3, 1), tl.sum(q3)
+        rstd = 1.0 / tl.sqrt(square / H + eps)
+        tl.store(p_part + (i_c * R + r) * N + o_n, b_y * rstd, mask=m_n)
+        if i_n == 0:
+            tl.store(p_rstd + r * STREAMS + i_c, rstd)
+
+
+def mix_down(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: Tensor, eps: float) -> None:
+    """Norm the streams and take the narrow product: `part[c, r] = W[:, stream c] (rms_norm(S_rc) * scale_c)`.
+
+    streams [R, n, H] fp32, R <= 4; scale [n * H] fp32; weight [lowrank (+ n inject rows), n * H];
+    part [n, R, rows of weight] fp32, to be summed over n by its readers; rstd [R, n].
+    """
+    rows, n, width = streams.shape
+    if not streams.is_contiguous() or not weight.is_contiguous() or not 1 <= rows <= 4:
+        raise ValueError(f"streams {tuple(streams.shape)} must be contiguous with 1 to 4 rows")
+    out = weight.shape[0]
+    bn = tile(out, 4, 256)
+    _mix_down[(triton.cdiv(out, bn), n)](
+        streams, scale, weight, part, rstd, eps, out,
+        H=width, R=rows, STREAMS=n, BN=bn, BK=min(512, triton.next_power_of_2(width)), num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _mix_up(
+    p_s,
+    p_scale,
+    p_w,
+    p_part,
+    p_rstd,
+    p_x,
+    N,
+    H: tl.constexpr,
+    LOWRANK: tl.constexpr,
+    R: tl.constexpr,
+    STREAMS: tl.constexpr,
+    BH: tl.constexpr,
+    BK: tl.constexpr,
+):
+    o_h = tl.program_id(0) * BH + tl.arange(0, BH)
+    m_h = o_h < H
+    x0 = tl.zeros([BH], tl.float32)
+    x1, x2, x3 = x0, x0, x0
+    for c in tl.static_range(STREAMS):
+        a0 = tl.zeros([BH, BK], tl.float32)
+        a1, a2, a3 = a0, a0, a0
+        for k in tl.static_range(0, LOWRANK, BK):
+            o_k = k + tl.arange(0, BK)
+            m_k = o_k < LOWRANK
+            p_b = p_w + (c * H + o_h)[:, None] * LOWRANK + o_k[None, :]
+            b_w = tl.load(p_b, mask=m_h[:, None] & m_k[None, :], other=0.0).to(tl.float32)
+            for r in tl.static_range(R):
+                b_d = tl.zeros([BK], tl.float32)
+                for s in tl.static_range(STREAMS):
+                    b_d += tl.load(p_part + (s * R + r) * N + o_k, mask=m_k, other=0.0)
+                b_d = silu(b_d / STREAMS)[None, :]
+                if r == 0:
+                    a0 += b_w * b_d
+                elif r == 1:
+                    a1 += b_w * b_d
+                elif r == 2:
+                    a2 += b_w * b_d
+                else:
+                    a3 += b_w * b_d
+        b_scale = tl.load(p_scale + c * H + o_h, mask=m_h, other=0.0)
+        for r in tl.static_range(R):
+            o_s = (r * STREAMS + c) * H + o_h
+            b_n = tl.load(p_s + o_s, mask=m_h, other=0.0) * b_scale * tl.load(p_rstd + r * STREAMS + c)
+            if r == 0:
+                x0 += tl.sigmoid(tl.sum(a0, 1)) * b_n
+            elif r == 1:
+                x1 += tl.sigmoid(tl.sum(a1, 1)) * b_n
+            elif r == 2:
+                x2 += tl.sigmoid(tl.sum(a2, 1)) * b_n
+            else:
+                x3 += tl.sigmoid(tl.sum(a3, 1)) * b_n
+    tl.store(p_x + o_h, x0 / STREAMS, mask=m_h)
+    if R > 1:
+        tl.store(p_x + H + o_h, x1 / STREAMS, mask=m_h)
+    if R > 2:
+        tl.store(p_x + 2 * H + o_h, x2 / STREAMS, mask=m_h)
+    if R > 3:
+        tl.store(p_x + 3 * H + o_h, x3 / STREAMS, mask=m_h)
+
+
+def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: Tensor, x: Tensor) -> None:
+    """The block's input `x = mean over streams of sigmoid(W_up silu(down / n)) * normed streams`.
+
+    part and rstd from `mix_down`; weight [n * H, lowrank]; x [R, H] fp32 is written.
+    """
+    rows, n, width = streams.shape
+    lowrank = weight.shape[1]
+    bh = tile(width, 16, 256)
+    bk = min(64, triton.next_power_of_2(lowrank))
+    _mix_up[(triton.cdiv(width, bh),)](
+        streams, scale, weight, part, rstd, x, part.shape[2],
+        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, BK=bk, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _norm(p_s, p_scale, p_n, eps, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    i_t, i_c = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    o_h = tl.arange(0, BH)
+    m_h = o_h < H
+    o_s = (i_t * STREAMS + i_c) * H + o_h
+    b_s = tl.load(p_s + o_s, mask=m_h, other=0.0)
+    b_n = b_s / tl.sqrt(tl.sum(b_s * b_s) / H + eps) * tl.load(p_scale + i_c * H + o_h, mask=m_h, other=0.0)
+    tl.store(p_n + o_s, b_n.to(p_n.dtype.element_ty), mask=m_h)
+
+
+def norm(streams: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """`rms_norm` of each stream times scale [n, H]: streams [T, n, H] fp32 to [T, n * H] of dtype."""
+    rows, n, width = streams.shape
+    out = torch.empty(rows, n * width, dtype=dtype, device=streams.device)
+    _norm[(rows, n)](streams, scale, out, eps, H=width, STREAMS=n, BH=triton.next_power_of_2(width), num_warps=4)
+    return out
+
+
+@triton.jit
+def _blend(p_g, p_n, p_x, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    i_t = tl.program_id(0).to(tl.int64)
+    o_h = tl.program_id(1) * BH + tl.arange(0, BH)
+    m_h = o_h < H
+    b_x = tl.zeros([BH], tl.float32)
+    for c in tl.static_range(STREAMS):
+        o_s = (i_t * STREAMS + c) * H + o_h
+        b_g = tl.load(p_g + o_s, mask=m_h, other=0.0).to(tl.float32)
+        b_x += tl.sigmoid(b_g) * tl.load(p_n + o_s, mask=m_h, other=0.0).to(tl.float32)
+    tl.store(p_x + i_t * H + o_h, (b_x / STREAMS).to(p_x.dtype.element_ty), mask=m_h)
+
+
+def blend(gates: Tensor, normed: Tensor, n: int) -> Tensor:
+    """`mean over streams of sigmoid(gates) * normed`: both [T, n * H]; returns [T, H] of normed's dtype."""
+    rows, width = normed.shape[0], normed.shape[1] // n
+    out = torch.empty(rows, width, dtype=normed.dtype, device=normed.device)
+    bh = triton.next_power_of_2(width) if INTERPRETED else 1024
+    _blend[(rows, triton.cdiv(width, bh))](gates, normed, out, H=width, STREAMS=n, BH=bh, num_warps=4)
+    return out
+
+
+@triton.jit
+def _inject(p_s, p_y, p_logit, stride_logit, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    i_t = tl.program_id(0).to(tl.int64)
+    o_h = tl.program_id(1) * BH + tl.arange(0, BH)
+    m_h = o_h < H
+    b_y = tl.load(p_y + i_t * H + o_h, mask=m_h, other=0.0).to(tl.float32)
+    for c in tl.static_range(STREAMS):
+        amount = 2.0 * tl.sigmoid(tl.load(p_logit + i_t * stride_logit + c) / STREAMS)
+        p_b = p_s + (i_t * STREAMS + c) * H + o_h
+        tl.store(p_b, tl.load(p_b, mask=m_h, other=0.0) + amount * b_y, mask=m_h)
+
+
+def inject(streams: Tensor, y: Tensor, logits: Tensor) -> None:
+    """`streams[t, c] += 2 sigmoid(logits[t, c] / n) * y[t]` in place: streams [T, n, H], y [T, H], logits [T, n]."""
+    rows, n, width = streams.shape
+    bh = triton.next_power_of_2(width) if INTERPRETED else 1024
+    _inject[(rows, triton.cdiv(width, bh))](
+        streams, y, logits, logits.stride(0), H=width, STREAMS=n, BH=bh, num_warps=4
+    )

@@ -1,0 +1,55 @@
+"""Up to four rows against one tile of weights: the inner loop of every decode product.
+
+Each row has an accumulator of its own and the same order of additions whatever the number of rows, so that a row's
+result does not depend on its neighbours. Rows are fp32, weights as they are stored, sums fp32.
+"""
+
+import os
+
+import triton
+import triton.language as tl
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@triton.jit
+def add_rows(b_w, p_x, stride_x, m_k, a0, a1, a2, a3, R: tl.constexpr):
+    """a_r += w * x_r for r < R; b_w [N, K] fp32, p_x [K] pointers of row 0, a_r [N, K]."""
+    a0 += b_w * tl.load(p_x, mask=m_k, other=0.0)[None, :]
+    if R > 1:
+        a1 += b_w * tl.load(p_x + stride_x, mask=m_k, other=0.0)[None, :]
+    if R > 2:
+        a2 += b_w * tl.load(p_x + 2 * stride_x, mask=m_k, other=0.0)[None, :]
+    if R > 3:
+        a3 += b_w * tl.load(p_x + 3 * stride_x, mask=m_k, other=0.0)[None, :]
+    return a0, a1, a2, a3
+
+
+@triton.jit
+def add_scaled_rows(b_w, p_x, stride_x, b_s, m_k, a0, a1, a2, a3, R: tl.constexpr):
+    """As `add_rows` with x_r * s, s [K] the scale of each column's block."""
+    a0 += b_w * (tl.load(p_x, mask=m_k, other=0.0) * b_s)[None, :]
+    if R > 1:
+        a1 += b_w * (tl.load(p_x + stride_x, mask=m_k, other=0.0) * b_s)[None, :]
+    if R > 2:
+        a2 += b_w * (tl.load(p_x + 2 * stride_x, mask=m_k, other=0.0) * b_s)[None, :]
+    if R > 3:
+        a3 += b_w * (tl.load(p_x + 3 * stride_x, mask=m_k, other=0.0) * b_s)[None, :]
+    return a0, a1, a2, a3
+
+
+@triton.jit
+def silu(x):
+    """x * sigmoid(x)"""
+    return x * tl.sigmoid(x)
+
+
+def tile(rows: int, real: int, interpreted: int) -> int:
+    """A tile height: `real` on a device; the interpreter runs programs one by one and wants few of them."""
+    return min(interpreted, triton.next_power_of_2(rows)) if INTERPRETED else real
+
+
+@triton.jit
+def when(m, c):
+    """The mask m where the scalar c holds, else nothing. (The interpreter broadcasts a scalar i1 to int32.)"""
+    return m & ((m.to(tl.int32) * 0 + c.to(tl.int32)) > 0)
