@@ -3,7 +3,7 @@
 A call is `<function=NAME>` with a declared name, behind `<tool_call>` or without it, whose block is closed
 (call_body.py says where). Text inside a code fence or directly behind a backtick is an example. White space before a
 call is dropped; so is prose behind one, but a block that is no call (an unknown name, a block that never ends) is
-delivered even there.
+delivered even there, with what follows it.
 """
 
 import re
@@ -43,7 +43,8 @@ class CallParser:
         self._sent = 0  # characters of that block that were delivered already
         self._space = ""  # white space that a call would take with it
         self._out: list[str | ParsedCall] = []
-        self._calls = 0
+        self._example = False  # behind an opener in a code span, so the `<function=` that follows it is part of it
+        self._drop = False  # behind a call
         self.done = False
 
     def feed(self, text: str) -> list[str | ParsedCall]:
@@ -53,7 +54,7 @@ class CallParser:
     def close(self) -> list[str | ParsedCall]:
         """The reply is complete: deliver all that is held."""
         found = self._run("", final=True)
-        if self._space and not self._calls:
+        if self._space and not self._drop:
             found.append(self._space)
         self._space = ""
         return found
@@ -73,27 +74,33 @@ class CallParser:
     def _prose(self, final: bool) -> bool:
         """Deliver prose up to what may be a block. True: there is one, or more to look at."""
         mark = _OPENER.search(self._buffer, self._pos)
-        stop = (
-            mark.start() if mark else len(self._buffer) if final else held_from(self._buffer, self._pos, (TOOL, CALL))
-        )
-        self._fence.feed(self._buffer[self._pos : stop])
-        self._pos = stop
-        if self._fence.open or self._fence.last == "`":
-            stop = mark.end() if mark else len(self._buffer)
+        if mark:
+            stop = mark.start()
+        else:
+            stop = len(self._buffer) if final else held_from(self._buffer, self._pos, (TOOL, CALL))
+        self._skip(stop)
+        if self._fence.open:
+            self._skip(mark.end() if mark else len(self._buffer))
+        elif mark and self._fence.last == "`":
+            self._skip(mark.end(), example=True)
         elif mark:
-            name = self._name_start(mark, final)
+            name = 0 if self._example else self._name_start(mark, final)
+            self._deliver_prose(stop)
             if name is None:
-                self._deliver_prose(stop)
                 return False
             if name:
-                self._deliver_prose(stop)
                 self._open(name - stop)
                 return True
-            stop = len(TOOL) + stop
-        self._fence.feed(self._buffer[self._pos : stop])
-        self._pos = stop
-        self._deliver_prose(stop)
+            self._skip(mark.end() - stop)
+        self._deliver_prose(self._pos)
         return mark is not None
+
+    def _skip(self, stop: int, *, example: bool = False) -> None:
+        """The buffer is prose up to `stop`."""
+        text = self._buffer[self._pos : stop]
+        self._fence.feed(text)
+        self._example = example or (self._example and not text.strip())
+        self._pos = stop
 
     def _name_start(self, mark: re.Match[str], final: bool) -> int | None:
         """Where a call's name starts; 0 when the opener is not followed by one, None when that is not known yet."""
@@ -132,11 +139,13 @@ class CallParser:
                 self._call(body)
             else:
                 self._deliver(text[self._sent : end])
+                self._drop = False
         else:
-            if final or not (known or self._calls or self._may_be_declared(body)):
+            if final or not (known or self._drop or self._may_be_declared(body)):
                 end = len(text) if final else len(self._buffer) + body.settled
                 self._deliver(text[self._sent : end])
                 self._sent = end
+                self._drop = False
             return False
         self._body, self._buffer, self._pos = None, text[end:], 0
         return True
@@ -148,7 +157,7 @@ class CallParser:
     def _call(self, body: CallBody) -> None:
         name = body.name or ""
         self._space = ""
-        self._calls += 1
+        self._drop = True
         self._out.append(ParsedCall(name, arguments(body.values, self._schemas[name])))
         self.done = not self._parallel
 
@@ -158,7 +167,7 @@ class CallParser:
         self._pos -= stop
 
     def _deliver_unless_call(self, text: str) -> None:
-        if not self._calls:
+        if not self._drop:
             self._deliver(text)
 
     def _deliver(self, text: str) -> None:
