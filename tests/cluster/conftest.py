@@ -8,6 +8,11 @@ import pytest
 from tests.cluster.kube import Cluster, Namespace, client_pod, connect, image_of, install
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Last comes what takes the cluster down and brings up another."""
+    items.sort(key=lambda item: item.path.name == "test_cluster_lifecycle.py")
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
     """The local cluster that `make cluster-up` started."""

@@ -40,6 +40,11 @@ trouble() { # prints what is wrong with the running cluster, nothing when it is 
   done
   dns_ready || echo "CoreDNS is not ready"
 }
+settled_trouble() { # a component of a running cluster may be restarting: that alone is no reason to take the cluster down
+  local wrong end=$((SECONDS + 20))
+  while wrong=$(trouble); [ -n "$wrong" ] && [ -e "$CLUSTER_DIR/complete" ] && [ $SECONDS -lt $end ]; do sleep 1; done
+  echo "$wrong"
+}
 check_machine() {
   local p
   [ ! -e /var/lib/kubelet/config.yaml ] || die "/var/lib/kubelet belongs to another cluster; this machine already is a Kubernetes node"
@@ -68,7 +73,7 @@ need_root
 [ -z "$STATUS" ] || [ ! -e "$CLUSTER_DIR/settings" ] || eval "$(grep -oE '^mode=\S+|NODES=\S+|FAKE_GPUS=\S+' "$CLUSTER_DIR/settings" | sed 's/^mode/MODE/')"
 if [ -n "$STATUS" ]; then
   [ -e "$CLUSTER_DIR" ] || die "no cluster at $CLUSTER_DIR"
-  wrong=$(trouble); [ -z "$wrong" ] || die "$wrong"
+  wrong=$(settled_trouble); [ -z "$wrong" ] || die "$wrong"
   say "up and healthy ($(cat "$CLUSTER_DIR/settings"))"; echo "$KUBECONFIG_FILE"; exit 0
 fi
 alone cluster
@@ -76,7 +81,7 @@ if [ -e "$CLUSTER_DIR/complete" ] && [ "$(cat "$CLUSTER_DIR/settings")" != "$(se
   die "a cluster with other settings is up ($(cat "$CLUSTER_DIR/settings")); run $KIT/down.sh first"
 fi
 if [ -e "$CLUSTER_DIR" ]; then
-  wrong=$(trouble)
+  wrong=$(settled_trouble)
   [ -n "$wrong" ] || { say "already up and healthy"; echo "$KUBECONFIG_FILE"; exit 0; }
   say "found a cluster, but $wrong: cleaning up first"
   "$KIT/down.sh" 9>&- >/dev/null
