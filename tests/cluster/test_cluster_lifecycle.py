@@ -1,6 +1,6 @@
 """The cluster comes up from nothing and from half a cluster, and leaves the machine as it was.
 
-Runs after all other cluster tests, because it takes their cluster down; afterwards there is a fresh one with the images.
+Runs after all other cluster tests, because it takes their cluster down; afterwards there is a fresh one.
 """
 
 import os
