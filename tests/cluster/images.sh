@@ -40,12 +40,14 @@ build_component() { # component: sets TAG and ARCHIVE
   rm -f "$IMAGES/$c-"*.tar
   python3 "$KIT/thin.py" cut "$layout" "$BASE_ARCHIVE" "$TAG" "$ARCHIVE" >/dev/null
   rm -rf "$layout"
-  forget_others "$c" "$TAG"
+  forget_others "$c"
   say "$c: $TAG built in $((SECONDS - t)) s"
 }
-forget_others() { # component, tag: earlier images of the same component leave buildah's store
+forget_others() { # component: its earlier images leave buildah's store
   local old
-  for old in $(buildah images --format '{{.Name}}:{{.Tag}}' | grep "^localhost/carousel/$1:" | grep -vx "$2"); do buildah rmi "$old" >/dev/null 2>&1 || :; done
+  for old in $(buildah images --format '{{.Name}}:{{.Tag}}' | grep -E "^localhost/carousel/$1(-base)?:" | grep -vx -e "$TAG" -e "$BASE_TAG"); do
+    buildah rmi "$old" >/dev/null 2>&1 || :
+  done
 }
 load_image() { # tag, archive
   local n jobs=() t=$SECONDS
