@@ -6,11 +6,12 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
-processes() { # those that run one of our binaries, or sit in a pod's cgroup
-  local p exe
+processes() { # daemons with this cluster's folder in their command (tests run API servers of their own), and what sits in pods' cgroups
+  local p
   for p in /proc/[0-9]*; do
-    exe=$(readlink "$p/exe" 2>/dev/null) || continue
-    case $exe in "$BIN"/*) [ "${exe##*/}" = kubectl ] || [ "${exe##*/}" = helm ] || echo "process ${p#/proc/} $exe" ;; esac
+    case $(readlink "$p/exe" 2>/dev/null) in "$BIN"/kubectl | "$BIN"/helm) ;; "$BIN"/*)
+      if tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -qF "$CLUSTER_DIR/"; then echo "process ${p#/proc/} $(readlink "$p/exe")"; fi ;;
+    esac
   done
   find /sys/fs/cgroup -path '*kubepods*' -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un | sed 's/^/process in a pod: /' || :
 }
