@@ -93,12 +93,15 @@ class Core:
         self.queue.append(record)
         self._tell_positions()
 
-    def reject(self, record: Record, failure: Failure) -> None:
-        """The turn never ran: end it, counted by the error's code."""
+    def reject(self, record: Record, code: str) -> None:
+        """The turn was refused before it ran; the client has its error, so no event is left for a writer."""
         if self.registry.fail(record):
-            self.stats.add("requests", "rejected")
-            self.stats.add("requests_rejected", failure.code)
-            record.output.end(Failed(failure.code, failure.message, failure.details))
+            self.count_rejected(code)
+
+    def count_rejected(self, code: str) -> None:
+        """A request got an error instead of a place; `invalid` stands for what preparing refused."""
+        self.stats.add("requests", "rejected")
+        self.stats.add("requests_rejected", code)
 
     def admit(self, now: float) -> Record | None:
         """The head of the queue if it fits beside what runs, with its reservation made."""
@@ -117,11 +120,12 @@ class Core:
         self._tell_positions()
         return record
 
-    def postpone(self, record: Record) -> None:
+    def postpone(self, record: Record, now: float) -> None:
         """The engine had no memory for an admitted request: back to the head of the queue."""
         self._let_go(record, Reservation())
         self.blocked = self.running > 0
         if self.registry.advance(record, "queued"):
+            record.queued_at = now
             self.queue.appendleft(record)
 
     def complete(self, record: Record, completion: Completion) -> bool:
@@ -191,6 +195,8 @@ class Core:
         if record.closed:
             return
         record.closed = True
+        if record.phase == "preparing":
+            self.reject(record, "invalid")
         self.cancel(record, "disconnect")
         self.registry.release(record)
         if record.session is not None:

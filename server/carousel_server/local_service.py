@@ -129,28 +129,14 @@ class LocalService:
 
     def begin(self, request: TurnRequest) -> LocalTurn:
         """Reserve the id, pin the session."""
-        now, core = self._clock(), self.core
-        with core.lock:
-            self._refuse_if_not_serving(new=request.session_id is None)
-            session = None
-            if request.session_id is not None:
-                session = self._session(request.session_id, request.key)
-            record = Record(
-                number=core.registry.number(),
-                request=request,
-                id=request.id or self.identity.new_id(),
-                output=OutputQueue(core.engine.output_queue_bytes, core.waker),
-                created=now,
-                session=session,
-                context_tokens=self._context(session, request),
-            )
-            core.registry.refuse_taken(record.id)
-            if session is not None:
-                core.sessions.pin(session, record.id)
-            core.registry.add(record)
-            settings = effective_settings(request, session)
-            rng = self._rng(request, session)
-        return LocalTurn(record, settings, rng, core, self._clock, self._tell)
+        with self.core.lock:
+            try:
+                record = self._register(request, self._clock())
+            except Failure as failure:
+                self.core.count_rejected(failure.code)
+                raise
+            settings, rng = effective_settings(request, record.session), self._rng(request, record.session)
+        return LocalTurn(record, settings, rng, self.core, self._clock, self._tell)
 
     def cancel(self, request_id: str, key: str) -> None:
         """Cancel by id."""
@@ -332,6 +318,25 @@ class LocalService:
         }
         found: list[Sample] = [("carousel_requests_now", (phase,), float(n)) for phase, n in phases.items()]
         return found + [(name, (), float(value)) for name, value in plain.items()]
+
+    def _register(self, request: TurnRequest, now: float) -> Record:
+        core = self.core
+        self._refuse_if_not_serving(new=request.session_id is None)
+        session = None if request.session_id is None else self._session(request.session_id, request.key)
+        record = Record(
+            number=core.registry.number(),
+            request=request,
+            id=request.id or self.identity.new_id(),
+            output=OutputQueue(core.engine.output_queue_bytes, core.waker),
+            created=now,
+            session=session,
+            context_tokens=self._context(session, request),
+        )
+        core.registry.refuse_taken(record.id)
+        if session is not None:
+            core.sessions.pin(session, record.id)
+        core.registry.add(record)
+        return record
 
     def _refuse_if_not_serving(self, *, new: bool) -> None:
         if self._failed:

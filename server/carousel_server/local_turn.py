@@ -48,7 +48,7 @@ class LocalTurn:
             try:
                 self._core.submit(self.record, prepared, self._clock())
             except Failure as failure:
-                self._core.reject(self.record, failure)
+                self._core.reject(self.record, failure.code)
                 raise
         self._tell()
 

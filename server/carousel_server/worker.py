@@ -177,7 +177,7 @@ class Worker:
             with core.lock:
                 if core.running > 1:
                     log.warning("request %s waits for memory: %s", job.record.id, error)
-                    core.postpone(job.record)
+                    core.postpone(job.record, self._clock())
                 else:
                     core.fail(job.record, Failure("out_of_memory", f"there is no memory for this request: {error}"))
                     core.let_go(job.record)
