@@ -174,5 +174,7 @@ class CallParser:
         text = self._space + text
         certain = text.rstrip(_SPACE)
         self._space = text[len(certain) :]
-        if certain:
+        if certain and self._out and isinstance(self._out[-1], str):
+            self._out[-1] += certain
+        elif certain:
             self._out.append(certain)
