@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import to_json
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -21,7 +22,10 @@ from carousel_server.failure import Failure
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 EXTENSION = "carousel.connection"
 SEND_BUFFER_BYTES = 256 * 1024  # the kernel would take up to 4 MiB of a reply that nobody reads
-PROBE_SECONDS = (0.2, 0.3, 0.5, 1.0)  # then every 2 s
+PROBE_SECONDS = (0.2, 0.2, 0.5, 1.0)  # then every 2 s
+INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
+EMPTY_COMMENT = b"3\r\n:\n\n\r\n"  # one chunk of a stream
+TCP_CLOSED = 7  # tcpi_state after the peer's reset
 
 
 @dataclass
@@ -52,7 +56,7 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
-        self.half_closed = False
+        self.whole_events = False  # the reply is written in whole server-sent events
         self._head_bytes = 0
         self._head_open = True
         self._head_timer: asyncio.TimerHandle | None = None
@@ -86,6 +90,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_open = True
+        self.whole_events = False
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
@@ -121,8 +126,6 @@ class Connection(HttpToolsProtocol):
         self._refuse(Failure("invalid_request", "This is not a valid HTTP/1.1 request."))
 
     def _refuse(self, failure: Failure) -> None:
-        from pydantic_core import to_json
-
         if self._busy:  # a reply is being written: nothing may be put between its bytes
             self.transport.close()
             return
@@ -143,7 +146,6 @@ class Connection(HttpToolsProtocol):
         """A client that stopped sending may still read: keep the transport while a whole request is answered."""
         if not self._busy or self.cycle.more_body:
             return None
-        self.half_closed = True
         self.cycle.keep_alive = False
         self._probe(0)
         return True
@@ -152,10 +154,23 @@ class Connection(HttpToolsProtocol):
         """Tell a half-closed client from one that is gone: only the latter's kernel answers data with a reset."""
         if self.transport.is_closing() or not self._busy:
             return
-        if not self.cycle.response_started and self.scope["http_version"] == "1.1" and count:
-            self.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        if self._was_reset():
+            self.transport.abort()
+            return
+        if count and not self.flow.write_paused:
+            self.transport.write(self._harmless())
         delay = PROBE_SECONDS[count] if count < len(PROBE_SECONDS) else 2.0
         self._probe_timer = self.loop.call_later(delay, self._probe, count + 1)
+
+    def _harmless(self) -> bytes:
+        """Bytes that mean nothing to a client that waits for this reply."""
+        if not self.cycle.response_started:
+            return INTERIM if self.scope["http_version"] == "1.1" else b""
+        return EMPTY_COMMENT if self.whole_events and self.cycle.chunked_encoding else b""
+
+    def _was_reset(self) -> bool:
+        sock = self.transport.get_extra_info("socket")
+        return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSED)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -198,10 +213,16 @@ class Connection(HttpToolsProtocol):
         return unsent
 
 
+def connection_of(scope: Any) -> Connection | None:
+    """The connection that a request came by."""
+    found = (scope.get("extensions") or {}).get(EXTENSION)
+    return found if isinstance(found, Connection) else None
+
+
 async def send_or_stall(scope: Any, send: Send, message: dict[str, Any]) -> None:
     """`send`, waiting at most socketTimeout without progress of the reader. Raises Stalled, and drops the client."""
-    connection = (scope.get("extensions") or {}).get(EXTENSION)
-    if not isinstance(connection, Connection) or not connection.flow.write_paused:
+    connection = connection_of(scope)
+    if connection is None or not connection.flow.write_paused:
         await send(message)
         return
     task = asyncio.ensure_future(send(message))

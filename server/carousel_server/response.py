@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from carousel_server.access_log import Trace
-from carousel_server.connection import Stalled, send_or_stall
+from carousel_server.connection import Stalled, connection_of, send_or_stall
 from carousel_server.failure import Failure
 from carousel_server.service import Turn
 from carousel_server.shapes import Shape
@@ -139,6 +139,8 @@ class TurnResponse(Response):
 
     async def _stream(self, scope: Any, send: Any) -> None:
         headers = [(k.encode(), v.encode()) for k, v in {**STREAM_HEADERS, **self.extra}.items()]
+        if (connection := connection_of(scope)) is not None:
+            connection.whole_events = True
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
         async def write(data: bytes, more: bool = True) -> None:

@@ -29,6 +29,7 @@ class Running:
         self.port, self.admin_port = ports["port"], ports["admin_port"]
         self.url, self.admin_url = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.admin_port}"
         self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.probe = httpx.Client(base_url=self.admin_url, timeout=20)  # the admin port without its token
         self.admin = httpx.Client(base_url=self.admin_url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"})
 
     @property
@@ -89,6 +90,13 @@ def user(text: str | dict[str, Any]) -> dict[str, Any]:
 def chat_body(text: str | dict[str, Any] = "hello", **fields: Any) -> dict[str, Any]:
     """A chat body with one user message."""
     return {"model": "chat", "messages": [user(text)], **fields}
+
+
+def begin(response: httpx.Response) -> Iterator[str]:
+    """The lines of a stream after its first one, which has come. Keep it: without it the stream is closed."""
+    lines = response.iter_lines()
+    next(lines)
+    return lines
 
 
 def lines_of(response: httpx.Response) -> list[str]:
@@ -173,6 +181,7 @@ def running(
                 loop.call_soon_threadsafe(server.end)
             thread.join(30)
             found.http.close()
+            found.probe.close()
             found.admin.close()
         assert not thread.is_alive(), "the server did not end"
 

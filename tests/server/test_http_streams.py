@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.http_kit import (
     Running,
+    begin,
     chat_body,
     events_of,
     lines_of,
@@ -117,8 +118,7 @@ def test_headers_come_at_once_and_comments_say_where_the_request_is() -> None:
 def test_a_long_prefill_shows_its_progress(server: Running) -> None:
     body = chat_body(script("x" * 4000, "y", prefill_ms=60), stream=True)
     with server.http.stream("POST", "/v1/chat/completions", json=body) as reply:
-        first = next(reply.iter_lines())
-    assert first.startswith(": prefill ")
+        first = next(line for line in reply.iter_lines() if line.startswith(": prefill "))
     done, total = map(int, first.removeprefix(": prefill ").split("/"))
     assert 0 < done <= total
     assert total > 4000
@@ -158,7 +158,7 @@ def test_cancelling_what_has_ended_or_never_was_is_404(server: Running) -> None:
 def test_an_id_in_use_is_409(server: Running) -> None:
     body = chat_body(script("x", then="stall"), stream=True, request_id="twice")
     with server.http.stream("POST", "/v1/chat/completions", json=body) as reply:
-        next(reply.iter_lines())
+        _rest = begin(reply)
         assert server.chat(request_id="twice").json()["error"]["code"] == "request_id_in_use"
         assert [r["id"] for r in server.http.get("/v1/requests").json()["data"]] == ["twice"]
         server.http.post("/v1/requests/twice/cancel")
@@ -170,7 +170,7 @@ def test_a_session_takes_one_turn_at_a_time(server: Running) -> None:
     session = server.session()
     body = chat_body(script("x", then="stall"), stream=True, session_id=session, request_id="s1")
     with server.http.stream("POST", "/v1/chat/completions", json=body) as reply:
-        next(reply.iter_lines())
+        _rest = begin(reply)
         busy = server.chat(session_id=session)
         assert (busy.status_code, busy.json()["error"]["code"]) == (409, "session_busy")
         assert server.http.delete(f"/v1/sessions/{session}").status_code == 409
