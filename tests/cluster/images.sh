@@ -32,7 +32,7 @@ build_component() { # component: sets TAG and ARCHIVE
     buildah tag "$(buildah pull --quiet "oci-archive:$BASE_ARCHIVE")" "$BASE_TAG"
     say "$c: base image is in buildah's store"
   fi
-  buildah build --quiet --isolation chroot --pull-never --build-arg DEPENDENCIES="$BASE_TAG" --build-arg BASE_IMAGE="$BASE_TAG" \
+  buildah build --quiet --isolation chroot --pull-never --build-arg BASE_IMAGE="$BASE_TAG" \
     --tag "$TAG" --file "$ROOT/$c/Containerfile" "$ROOT" >"$IMAGES/$c.log" 2>&1 || { tail -n 20 "$IMAGES/$c.log" >&2; die "buildah could not build $c"; }
   layout=$(mktemp -d); SCRATCH+=("$layout")
   python3 "$KIT/thin.py" prepare "$layout" "$BASE_ARCHIVE"
