@@ -115,10 +115,10 @@ def plan(
         )
     token, fixed = shape.token_state_bytes(element), shape.fixed_state_bytes(element)
     sequence = fixed + context * token
-    entry = sequence + shape.snapshot_extra_bytes(element)
-    filled = _fill(limits, context, sequence, entry)
+    slot = shape.slot_bytes(context, engine.drafts if shape.mtp_layers else 0, element)
+    filled = _fill(limits, context, sequence)
     if device == "cuda":
-        gpu, chosen, streamed, gpu_errors = _gpu(shape, engine, context, sequence, gpu_bytes)
+        gpu, chosen, streamed, gpu_errors = _gpu(shape, engine, context, slot, gpu_bytes)
         errors += gpu_errors
     else:
         chosen = engine.model_copy(
@@ -130,7 +130,7 @@ def plan(
             }
         )
         gpu, streamed = (), False
-    host = _host(shape, filled, chosen, device, context, sequence, streamed)
+    host = _host(shape, filled, chosen, device, context, slot, streamed)
     total = sum(row.bytes for row in host)
     if host_bytes is not None and total > host_bytes:
         largest = max(host, key=lambda row: row.bytes)
@@ -141,7 +141,7 @@ def plan(
     return MemoryPlan(shape.name, device, host, gpu, filled, chosen, sequence, streamed, tuple(errors))
 
 
-def _fill(limits: Limits, context: int, sequence: int, entry: int) -> Limits:
+def _fill(limits: Limits, context: int, sequence: int) -> Limits:
     """A byte default is the smaller of its figure and count x one full sequence of this checkpoint."""
 
     def default(value: int | None, figure: int, count: int, each: int) -> int:
@@ -155,7 +155,7 @@ def _fill(limits: Limits, context: int, sequence: int, entry: int) -> Limits:
                     "bytes": default(sessions.bytes, 256 * MiB, sessions.count, context * HISTORY_TOKEN_BYTES + 4 * KiB)
                 }
             ),
-            "prefix_cache": cache.model_copy(update={"bytes": default(cache.bytes, 8 * GiB, cache.count, entry)}),
+            "prefix_cache": cache.model_copy(update={"bytes": default(cache.bytes, 8 * GiB, cache.count, sequence)}),
             "checkpoint_bytes": default(limits.checkpoint_bytes, 4 * GiB, limits.active_requests, sequence),
         }
     )
@@ -169,7 +169,7 @@ def scratch_bytes(shape: ModelShape, chunk: int, context: int, element: int) -> 
 
 
 def _gpu(
-    shape: ModelShape, engine: EngineSettings, context: int, sequence: int, memory: int | None
+    shape: ModelShape, engine: EngineSettings, context: int, slot: int, memory: int | None
 ) -> tuple[tuple[Row, ...], EngineSettings, bool, list[str]]:
     """Rows of the GPU, settings as chosen, whether experts are streamed, and what does not fit."""
     dense = shape.dense_params * (1 if engine.weights == "fp8" else shape.dense_element_bytes)
@@ -181,10 +181,10 @@ def _gpu(
         scratch = scratch_bytes(shape, chunk, context, 2)
         left = None if memory is None else memory - GPU_RUNTIME - dense - scratch
         pool_least = engine.expert_pool_bytes if engine.expert_pool_bytes is not None else least
-        slots = engine.gpu_state_slots or (4 if left is None else max(1, min(4, (left - pool_least) // sequence)))
+        slots = engine.gpu_state_slots or (4 if left is None else max(1, min(4, (left - pool_least) // slot)))
         pool = engine.expert_pool_bytes
         if pool is None:
-            pool = least if left is None else max(least, min(every, left - slots * sequence))
+            pool = least if left is None else max(least, min(every, left - slots * slot))
         return slots, min(pool, every), scratch
 
     slots, pool, scratch = layout(engine.prefill_chunk or 1024)
@@ -195,7 +195,7 @@ def _gpu(
     rows = (
         Row("dense weights", dense, f"{shape.dense_params} parameters outside routed experts and n-gram table"),
         Row("scratch", scratch, f"one prefill chunk of {chunk} tokens at a context of {context}"),
-        Row("state slots", slots * sequence, f"{slots} sequences of {context} tokens"),
+        Row("state slots", slots * slot, f"{slots} sequences of {context} tokens"),
         Row("expert pool", pool, f"{share}% of {shape.moe_layers * shape.experts} experts"),
         Row("runtime", GPU_RUNTIME, "CUDA context, captured graphs, library workspaces"),
     )
@@ -228,7 +228,7 @@ def _host(
     engine: EngineSettings,
     device: Device,
     context: int,
-    sequence: int,
+    slot: int,
     streamed: bool,
 ) -> tuple[Row, ...]:
     active, waiting = limits.active_requests, limits.active_requests + limits.queued_requests
@@ -243,7 +243,7 @@ def _host(
         rows += [
             Row("weights", weights, "every parameter in fp32"),
             Row("scratch", scratch, f"one prefill chunk of {engine.prefill_chunk} tokens"),
-            Row("state slots", slots * sequence, f"{slots} sequences of {context} tokens"),
+            Row("state slots", slots * slot, f"{slots} sequences of {context} tokens"),
         ]
     else:
         table = shape.table_params * shape.expert_element_bytes

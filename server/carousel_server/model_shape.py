@@ -148,23 +148,23 @@ class ModelShape:
         return self.expert_params * self.expert_element_bytes + scales
 
     def token_state_bytes(self, element_bytes: int) -> int:
-        """State that one more token adds: K, V and a share of a compressed index key, draft head included."""
-        layer = 2 * self.kv_heads * self.head_dim * element_bytes + -(
-            -self.index_dim * element_bytes // self.index_ratio
-        )
-        return (self.attention_layers + self.mtp_layers) * layer
+        """State that one more token adds: K, V, a share of a compressed index key, draft head included, and its id."""
+        index = -(-self.index_dim * element_bytes // self.index_ratio)
+        layer = 2 * self.kv_heads * self.head_dim * element_bytes + index
+        return (self.attention_layers + self.mtp_layers) * layer + 8
 
     def fixed_state_bytes(self, element_bytes: int) -> int:
-        """State of any length: DeltaNet (always fp32), convolution and n-gram history, open index keys."""
+        """State of any length: DeltaNet (always fp32), convolution history, open index keys, last hidden and logits."""
         recurrent = 4 * self.linear_value_heads * self.linear_key_dim * self.linear_value_dim
         convolution = element_bytes * self.mixed_channels * (self.linear_conv - 1)
         ple = element_bytes * self.ple_layers * self.hidden * self.streams * (self.ple_conv - 1) * self.ngram_size
-        ring = element_bytes * (self.attention_layers + self.mtp_layers) * 2 * self.index_ratio * self.index_dim
-        return self.linear_layers * (recurrent + convolution) + ple + ring + 16
+        tail = element_bytes * (self.attention_layers + self.mtp_layers) * (self.index_ratio - 1) * self.index_dim
+        last = self.hidden * self.streams * element_bytes + self.vocab * 4
+        return self.linear_layers * (recurrent + convolution) + ple + tail + last
 
-    def snapshot_extra_bytes(self, element_bytes: int) -> int:
-        """What a cache entry has beyond a sequence: the last row's hidden streams and its logits."""
-        return self.hidden * self.streams * element_bytes + self.vocab * 4
+    def slot_bytes(self, tokens: int, drafts: int, element_bytes: int) -> int:
+        """A live sequence of at most `tokens`: the fixed part once for every row of a verified step, to go back to."""
+        return tokens * self.token_state_bytes(element_bytes) + (drafts + 1) * self.fixed_state_bytes(element_bytes)
 
 
 def _table_rows(text: Mapping[str, Any], heads: int) -> int:

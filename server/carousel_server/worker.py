@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from carousel_server.core import Core
-from carousel_server.drafts import Drafts
 from carousel_server.engine.protocol import Engine, EngineError, Selected, Sequence
 from carousel_server.failure import Failure
 from carousel_server.pace import Pace, chunk_end
@@ -63,9 +62,10 @@ class Job:
     prepared: PreparedTurn
     sampler: Sampler
     reply: ReplyStage
-    drafts: Drafts
+    drafts: int  # the most that a step may verify; the engine adapts below it
     seq: Sequence | None = None
     position: int = 0  # prompt rows fed
+    matcher: Any = None  # grammar.Matcher of a constrained reply
     pending: int | None = None  # the selected token that was not fed yet
     output: list[int] = field(default_factory=list)
     finish: FinishReason | None = None
@@ -107,6 +107,9 @@ class Worker:
             log.error("request %s failed in the engine: %s", job.record.id, error)
             self._fail(job, Failure("generation_failed", f"the engine failed in this turn: {error}"))
             done = True
+        except Failure as failure:
+            self._fail(job, failure)
+            done = True
         except Exception:
             log.exception("request %s failed", job.record.id)
             self._fail(job, Failure("generation_failed", "this turn failed inside the server; its log has the cause"))
@@ -143,7 +146,9 @@ class Worker:
             settings, info = prepared.request.settings, self._engine.info
             sampler = Sampler(settings, prepared.prompt_tokens, prepared.rng, info.vocab_size)
             most = info.max_drafts if sampler.plain_greedy and prepared.grammar is None else 0
-            self._jobs.append(Job(record, prepared, sampler, self._reply(prepared, room), Drafts(most)))
+            matcher = None if prepared.grammar is None else prepared.grammar.start()
+            reply = self._reply(prepared, room)
+            self._jobs.append(Job(record, prepared, sampler, reply, most, matcher=matcher))
 
     def _turn(self, job: Job) -> bool:
         """One chunk or one step. True when the request has ended, one way or another."""
@@ -219,13 +224,9 @@ class Worker:
     def _step(self, job: Job, seq: Sequence) -> None:
         assert job.pending is not None
         room = job.prepared.max_new_tokens - len(job.output) - 1
-        width = job.drafts.width(room)
-        stats = self._engine.stats
-        proposed, accepted = stats.drafts_proposed, stats.drafts_accepted
         began = self._clock()
-        selections = self._engine.step(seq, job.pending, job.sampler.params(self._mask(job)), width)
+        selections = self._engine.step(seq, job.pending, job.sampler.params(self._mask(job)), min(job.drafts, room))
         self._spend("decode", began)
-        job.drafts.observe(stats.drafts_proposed - proposed, stats.drafts_accepted - accepted)
         if not job.record.cancelled:
             self._accept(job, selections)
 
@@ -235,8 +236,8 @@ class Worker:
         events: list[TextDelta | CallDelta] = []
         for selected in selections:
             job.sampler.accept(selected.token)
-            if job.prepared.grammar is not None:
-                job.prepared.grammar.accept(selected.token)
+            if job.matcher is not None:
+                job.matcher.accept(selected.token)
             job.output.append(selected.token)
             job.pending = selected.token
             events += job.reply.feed(selected)
@@ -340,7 +341,7 @@ class Worker:
             stats.add("prefix_mismatches")
 
     def _mask(self, job: Job) -> Any:
-        return None if job.prepared.grammar is None else job.prepared.grammar.mask()
+        return None if job.matcher is None else job.matcher.mask()
 
     def _spend(self, kind: str, began: float) -> float:
         seconds = self._clock() - began
