@@ -139,11 +139,11 @@ class Process:
         return self.queue.failed(key, time.monotonic(), at_least)
 
 
-async def run(options: Options, ready: asyncio.Event | None = None) -> None:
+async def run(options: Options, metrics: Metrics | None = None) -> None:
     """Run until a signal comes or a part fails. Raises what failed."""
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
-    metrics = Metrics()
+    metrics = metrics or Metrics()
     api = await Api.connect(options.kubeconfig, count=metrics.count_write)
     admin = AdminClient(port=options.admin_port, count=metrics.count_call)
     namespaced = bool(options.namespaces)
@@ -163,7 +163,6 @@ async def run(options: Options, ready: asyncio.Event | None = None) -> None:
         clusterwide=not namespaced,
         namespaces=list(options.namespaces),
         liveness_endpoint=f"http://{options.health_address}/healthz" if options.health_address else None,
-        ready_flag=ready,
     )
     tasks = [asyncio.create_task(part) for part in (operator, process.work(), process.resync(), presence.watch())]
     try:

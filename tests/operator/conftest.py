@@ -15,3 +15,12 @@ def api() -> Iterator[ApiServer]:
         server.apply(custom_resource_definition())
         server.kubectl("wait", "--for=condition=Established", "crd/inferenceservers.carousel.dev", "--timeout=20s")
         yield server
+
+
+@pytest.fixture(scope="session")
+def live() -> Iterator[ApiServer]:
+    """As `api`, with Kubernetes' own controllers: StatefulSets make pods, owners collect their children."""
+    with running(controllers=True) as server:
+        server.apply(custom_resource_definition())
+        server.kubectl("wait", "--for=condition=Established", "crd/inferenceservers.carousel.dev", "--timeout=20s")
+        yield server

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from carousel_operator import kinds, names
-from carousel_operator.api import Api, ApiError
+from carousel_operator.api import MERGE, Api, ApiError
 from carousel_server.admin_state import PeersUpdate
 
 from tests.operator.fake_server import FakeServer
@@ -32,12 +32,16 @@ class FakeCluster:
         self.hold_revisions: dict[str, str] = {}  # revision -> waiting reason of its containers
         self.born: list[str] = []  # pod names in the order of their start
         self.sessions_at_birth = 0
+        self.node = f"{namespace}-node"
         self._network = next(_networks)
         self._task: asyncio.Task[None] | None = None
         self._addresses = itertools.count(1)
         self.errors: list[str] = []
 
     async def __aenter__(self) -> "FakeCluster":
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
+        await self.api.apply(kinds.NODE, node)
+        await self.set_node("True")
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -48,6 +52,34 @@ class FakeCluster:
             await self._task
         for server in self.servers.values():
             await server.stop()
+
+    async def set_node(self, ready: str) -> None:
+        """The node's Ready condition: True, False or Unknown."""
+        condition = {"type": "Ready", "status": ready, "reason": "Test", "lastTransitionTime": _now()}
+        condition |= {"lastHeartbeatTime": _now(), "message": ""}
+        body = {"status": {"conditions": [condition]}}
+        await self.api._call("PATCH", kinds.NODE.path(None, self.node, "status"), body=body, content_type=MERGE)
+
+    async def cordon(self, on: bool) -> None:
+        """As kubectl cordon and uncordon."""
+        body = {"spec": {"unschedulable": on or None}}
+        await self.api._call("PATCH", kinds.NODE.path(None, self.node), body=body, content_type=MERGE)
+
+    async def restart_container(self, name: str, code: int, reason: str = "Error") -> FakeServer:
+        """As a kubelet after a container died: the same pod, another boot."""
+        pod = await self.api.get(kinds.POD, self.namespace, name)
+        assert pod is not None
+        uid = pod["metadata"]["uid"]
+        dead = self.servers.pop(uid)
+        await dead.stop()
+        server = FakeServer(dead.ip, dead.port, dead.token, dead.ordinal)
+        await server.start()
+        self.servers[uid] = self.by_name[name] = server
+        container = self._container(pod, {"running": {"startedAt": _now()}}, ready=True)
+        ended = {"exitCode": code, "reason": reason, "finishedAt": _now(), "startedAt": _now()}
+        container |= {"restartCount": 1, "lastState": {"terminated": ended}}
+        await self._status(pod, container, "Running", dead.ip)
+        return server
 
     async def _run(self) -> None:
         while True:
@@ -97,7 +129,7 @@ class FakeCluster:
                 body = {"status": {"conditions": [condition]}}
                 await self.api.patch(kinds.POD, self.namespace, meta["name"], body, "status")
             return
-        target = {"apiVersion": "v1", "kind": "Node", "name": "node-a"}
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": meta["name"]}, "target": target}
         path = kinds.POD.path(self.namespace, meta["name"], "binding")
         await self.api._call("POST", path, body=body)
