@@ -4,6 +4,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -101,11 +102,11 @@ def converse(chat: Chat, lines: TextIO, out: TextIO, *, prompt: bool) -> None:
             out.write("\n")
 
 
-def start_server(arguments: list[str]) -> tuple[subprocess.Popen[str], str]:
+def start_server(arguments: list[str], log: TextIO) -> tuple[subprocess.Popen[str], str]:
     """A server on a free port of this machine, and its URL once it is ready. Raises ChatError when it ends instead."""
     command = [sys.executable, "-m", "carousel_server", "serve", "--host", "127.0.0.1", "--port", "0"]
     command += ["--admin-port", "0", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
     assert process.stdout is not None
     for line in process.stdout:
         if '"listening"' not in line:
@@ -114,7 +115,9 @@ def start_server(arguments: list[str]) -> tuple[subprocess.Popen[str], str]:
         if _ready(process, url):
             return process, url
         break
-    raise ChatError(f"the server ended with exit code {process.wait(timeout=30)}; its messages are above")
+    code = process.wait(timeout=30)
+    log.seek(0)
+    raise ChatError(f"the server ended with exit code {code}:\n{log.read()[-2000:]}")
 
 
 def _ready(process: subprocess.Popen[str], url: str) -> bool:
@@ -135,24 +138,30 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--api-key", help="API key, where the server asks for one")
     options = parser.parse_args(argv)
-    process = None
     try:
-        url = options.url
-        if url is None:
-            print("Starting a server on this machine …", flush=True)
-            process, url = start_server(["--model", options.model])
-            print(f"Ready at {url}. {HELP}", flush=True)
-        converse(Chat(url, options.api_key), sys.stdin, sys.stdout, prompt=sys.stdin.isatty())
+        if options.url is not None:
+            converse(Chat(options.url, options.api_key), sys.stdin, sys.stdout, prompt=sys.stdin.isatty())
+        else:
+            with tempfile.TemporaryFile("w+") as log:  # what the server logs is shown only when it ends by itself
+                converse_with_own_server(options.model, options.api_key, log)
     except (ChatError, httpx.HTTPError) as error:
         print(f"chat: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print()
-    finally:
-        if process is not None:
-            process.terminate()
-            process.wait(timeout=30)
     return 0
+
+
+def converse_with_own_server(model: str, api_key: str | None, log: TextIO) -> None:
+    """A conversation with a server that lives as long as it."""
+    print("Starting a server on this machine …", flush=True)
+    process, url = start_server(["--model", model], log)
+    try:
+        print(f"Ready at {url}. {HELP}", flush=True)
+        converse(Chat(url, api_key), sys.stdin, sys.stdout, prompt=sys.stdin.isatty())
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
+
 from tests.cluster.kube import (
     CLUSTER_DIR,
     ROOT,
@@ -33,8 +35,9 @@ from tests.cluster.kube import (
 
 HERE = Path(__file__).resolve().parent
 NAMESPACE = "carousel-demo"
-SERVER = "tiny"
-URL = f"http://{SERVER}.{NAMESPACE}.svc"
+SERVER = "chat"
+SAMPLE = ROOT / "manifests/samples/embedded.yaml"
+URL = f"http://{SERVER}.{NAMESPACE}.svc:8000"
 
 
 class DemoError(Exception):
@@ -96,7 +99,9 @@ def prepare_cluster(where: str, context: str | None, log: Transcript) -> Cluster
 def apply_sample(cluster: Cluster) -> None:
     if cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found").strip() == "":
         cluster.kubectl("create", "namespace", NAMESPACE)
-    cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "manifests/samples/tiny.yaml"))
+    sample = yaml.safe_load(SAMPLE.read_text())
+    sample["spec"]["image"]["reference"] = image_of("server")
+    cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(sample))
 
 
 def wait_ready(cluster: Cluster, log: Transcript, *, seconds: float, differs_from: str = "") -> dict[str, Any]:
@@ -121,6 +126,7 @@ def wait_ready(cluster: Cluster, log: Transcript, *, seconds: float, differs_fro
 
 def start_client(cluster: Cluster) -> None:
     pod = client_pod(image_of("server"))
+    cluster.kubectl("delete", "pod", "client", "-n", NAMESPACE, "--ignore-not-found", "--now", timeout=60)
     cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
     cluster.kubectl("wait", "pod/client", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s", timeout=70)
 
@@ -197,7 +203,7 @@ def next_steps(cluster: Cluster) -> str:
         f"  alias k='{kubectl}'",
         f"  k get infsrv -n {NAMESPACE} -o wide",
         f"  k describe infsrv {SERVER} -n {NAMESPACE}",
-        f"  k port-forward -n {NAMESPACE} svc/{SERVER} 8000:80",
+        f"  k port-forward -n {NAMESPACE} svc/{SERVER} 8000",
         "  curl -s localhost:8000/v1/chat/completions -H 'content-type: application/json' \\",
         '    -d \'{"model":"chat","messages":[{"role":"user","content":"What is the capital of Portugal?"}]}\'',
         "  .venv/bin/carousel-server chat --url http://localhost:8000",
@@ -229,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cluster = prepare_cluster(where, options.context, log)
         with log.step("helm install carousel-crds and carousel"):
             install(cluster)
-        with log.step("kubectl apply -f manifests/samples/tiny.yaml, until it is Ready"):
+        with log.step("kubectl apply -f manifests/samples/embedded.yaml, until it is Ready"):
             apply_sample(cluster)
             ready = wait_ready(cluster, log, seconds=240)
             start_client(cluster)

@@ -35,7 +35,7 @@ class Traffic:
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Traffic":
-        url = f"http://{self.server}.{self.namespace.name}.svc"
+        url = f"http://{self.server}.{self.namespace.name}.svc:8000"
         command = [*self.namespace.cluster.kubectl_command, "-n", self.namespace.name, "exec", "-i", "client", "--"]
         self._process = subprocess.Popen(
             [*command, "python3", "-u", "-c", SOURCE.read_text(), url, json.dumps(self.options)],

@@ -80,7 +80,7 @@ def test_a_dead_pod_is_told_and_healed(namespace: Namespace) -> None:
 def test_an_unknown_field_in_a_chat_is_400_with_its_name(namespace: Namespace) -> None:
     namespace.wait_condition("mortal", "Ready", status="True", seconds=120)
     body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "Hi"}], "temprature": 1})
-    url = f"http://mortal.{namespace.name}.svc/v1/chat/completions"
+    url = f"http://mortal.{namespace.name}.svc:8000/v1/chat/completions"
     told = json.loads(namespace.run_python("client", ASK, url, body))
     assert told["status"] == 400
     assert told["body"]["error"]["param"] == "temprature"
@@ -88,11 +88,11 @@ def test_an_unknown_field_in_a_chat_is_400_with_its_name(namespace: Namespace) -
 
 
 def test_deleting_the_resource_while_the_operator_is_stopped_leaves_nothing(namespace: Namespace) -> None:
-    scale = ["-n", SYSTEM, "scale", "deployment/carousel"]
+    scale = ["-n", SYSTEM, "scale", "deployment/carousel-operator"]
     namespace.cluster.kubectl(*scale, "--replicas=0")
     try:
         namespace.cluster.kubectl(
-            "-n", SYSTEM, "wait", "pod", "-l", "app.kubernetes.io/name=carousel", "--for=delete", "--timeout=60s",
+            "-n", SYSTEM, "wait", "pod", "-l", "app.kubernetes.io/name=carousel-operator", "--for=delete", "--timeout=60s",
             timeout=70,
         )  # fmt: skip
         namespace.kubectl("delete", "infsrv", "mortal", "--timeout=20s", timeout=30)

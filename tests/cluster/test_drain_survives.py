@@ -27,7 +27,7 @@ print(json.dumps({"session": session, "status": status, "body": answer}))
 
 
 def turn(namespace: Namespace, server: str, session: str, text: str) -> dict[str, object]:
-    url = f"http://{server}.{namespace.name}.svc"
+    url = f"http://{server}.{namespace.name}.svc:8000"
     return dict(json.loads(namespace.run_python("client", TURN, url, session, text)))
 
 
@@ -48,12 +48,22 @@ def test_a_drain_goes_on_with_the_same_deadline_after_the_operator_was_killed(na
     namespace.patch("infsrv", "steady", {"spec": {"restart": {"id": "one"}}})
     before = namespace.wait("a drain", lambda: drain_of(namespace, "steady"))
     namespace.cluster.kubectl(
-        "-n", SYSTEM, "delete", "pod", "-l", "app.kubernetes.io/name=carousel", "--grace-period=0", "--force", "--wait"
+        "-n",
+        SYSTEM,
+        "delete",
+        "pod",
+        "-l",
+        "app.kubernetes.io/name=carousel-operator",
+        "--grace-period=0",
+        "--force",
+        "--wait",
     )
     second = turn(namespace, "steady", session, "What is my name?")
     assert second["status"] == 200, second
     assert "Mara" in json.dumps(second["body"])
-    namespace.cluster.kubectl("-n", SYSTEM, "rollout", "status", "deployment/carousel", "--timeout=60s", timeout=70)
+    namespace.cluster.kubectl(
+        "-n", SYSTEM, "rollout", "status", "deployment/carousel-operator", "--timeout=60s", timeout=70
+    )
     after = namespace.wait("the drain is still there", lambda: drain_of(namespace, "steady"))
     assert after["deadline"] == before["deadline"]
 
@@ -94,7 +104,7 @@ def test_the_openai_client_streams_through_the_service_from_a_pod(namespace: Nam
                     "name": "openai",
                     "image": image_of("client"),
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", "-c", OPENAI, f"http://steady.{namespace.name}.svc"],
+                    "command": ["python3", "-c", OPENAI, f"http://steady.{namespace.name}.svc:8000"],
                 }
             ],
         },

@@ -72,7 +72,7 @@ def test_a_hot_limit_reaches_a_running_pod_without_a_lost_session(namespace: Nam
 
         namespace.wait("the limits are applied", applied)
     traffic.check(lost=0)
-    assert set(traffic.result["counts"]) <= {"turn 200", "create 200", "stream whole", "turn 429"}, traffic.result
+    assert set(traffic.result["counts"]) <= {"turn 200", "create 201", "stream whole", "turn 429"}, traffic.result
     assert pods(namespace, "hot")[0]["bootId"] == boot
 
 

@@ -48,7 +48,7 @@ class Traffic:
             self.causes[str(error.get("cause"))] += 1
             if error.get("code") != "session_lost" or error.get("cause") not in self.options["causes"]:
                 self.violations.append(f"{kind}: 410 {error}, allowed causes: {self.options['causes']}")
-        elif status not in (200, 409):
+        elif status not in (200, 201, 409):
             self.violations.append(f"{kind}: {status} {body}")
 
     def broken(self, kind: str, error: Exception) -> None:
@@ -71,7 +71,7 @@ class Traffic:
         """A session id, retrying while the rules say so; '' when the traffic ended first."""
         while not self.stopped():
             status, body = await self.post("create", "/v1/sessions", {})
-            if status == 200:
+            if status == 201:
                 return str(body["id"])
             await asyncio.sleep(0.3)
         return ""
