@@ -3,6 +3,7 @@
 Knows no client: the pod's mark, its admin state and the clock decide.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,7 +39,7 @@ class DrainSettings:
     @property
     def grace_seconds(self) -> int:
         """terminationGracePeriodSeconds: endpoints leave, the longest request ends, final frames, a spare."""
-        return round(self.request_timeout) + ENDPOINT_SECONDS + FINAL_FRAME_SECONDS + SPARE_SECONDS
+        return math.ceil(self.request_timeout) + ENDPOINT_SECONDS + FINAL_FRAME_SECONDS + SPARE_SECONDS
 
 
 @dataclass(frozen=True)
