@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 MAX_NAME = 50  # the StatefulSet controller adds a hash of 11 characters to a label value of at most 63
 MAX_REQUEST_TIMEOUT = 3600.0
 RESERVED_LABELS = (names.LABEL_NAME, names.LABEL_INSTANCE, names.LABEL_COMPONENT, names.LABEL_MANAGED_BY)
-RESERVED_ARGS = ("--limits-", "--engine-", "--config", "--model", "--served-name", "--host", "--port", "--admin-")
+RESERVED_ARGS = (
+    "--limits-",
+    "--engine-",
+    "--config",
+    "--model",
+    "--served-name",
+    "--host",
+    "--port",
+    "--admin-",
+    "--peers",
+    "--api-keys",
+)
 _SOURCES = ("pvc", "oci", "hf", "embedded")
 
 

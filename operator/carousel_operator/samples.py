@@ -195,7 +195,7 @@ SAMPLES: Final[tuple[Sample, ...]] = (
                 "weights": "bf16",
                 "outputQueueBytes": "1Mi",
                 "headerTimeout": "15s",
-                "extraArgs": ["--log-level", "info"],
+                "extraArgs": ["--no-access-log"],
             },
             "resources": {"cpu": "7500m", "hostMemory": "400Gi", "sharedMemory": "1Gi", "ephemeralStorage": "4Gi"},
             "drain": {"sessionTimeout": "10m", "requestTimeout": "2m", "idleGrace": "2m", "policy": "WaitForSessions"},

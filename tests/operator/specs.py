@@ -136,7 +136,7 @@ RULE_CASES = (
     ),
     RuleCase(
         "own-flags",
-        {"engine": {"extraArgs": ["--log-level", "debug"]}},
+        {"engine": {"extraArgs": ["--threads", "4"]}},
         {"engine": {"extraArgs": ["--limits-sessions-count=1"]}},
     ),
 )
