@@ -8,7 +8,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/kit/env.sh"
 . "$KIT/bases.sh"
 SCRATCH=()
-buildah() { command buildah --root "$IMAGES/buildah" --runroot /run/carousel-buildah --storage-driver overlay "$@"; }
+store=(--root "$IMAGES/buildah" --runroot "/run/carousel-buildah/$(hash_of <(echo "$IMAGES"))" --storage-driver overlay)
+buildah() { command buildah "${store[@]}" "$@"; }
 tidy() {
   rm -rf "${SCRATCH[@]}"
   ! mountpoint -q "$IMAGES/buildah/overlay" || umount "$IMAGES/buildah/overlay" || :
