@@ -75,7 +75,10 @@ class CallBody:
             return
         while not self.over:
             mark = _MARK.search(self.text, self._pos)
-            judged = mark.start() if mark else held_from(self.text, self._pos, MARKS)
+            if mark:
+                judged = mark.start()
+            else:
+                judged = len(self.text) if final else held_from(self.text, self._pos, MARKS)
             if self._outside is not None and self.text[self._outside : judged].strip():
                 self._outside = None
                 if self._value is None:
@@ -96,8 +99,10 @@ class CallBody:
 
     @property
     def settled(self) -> int:
-        """Characters of the text that no later judgement looks at again; when `failed`, they hold no mark."""
-        return self._pos if self.name is not None else len(self.text)
+        """Characters of the text that surely belong to the call, if it is one; when `failed`, they hold no mark."""
+        if self.name is None:
+            return len(self.text)
+        return self._pos if self._value is None or self._outside is None else self._after
 
     def _read_name(self) -> bool:
         end = _NAME.match(self.text).end()  # type: ignore[union-attr]
@@ -111,7 +116,7 @@ class CallBody:
         """Take a mark into account. Where to go on; None: fails, or takes more text to judge it."""
         kind, start, end = mark[0], mark.start(), mark.end()
         if kind == PARAMETER:
-            return self._parameter(start, end, final)
+            return self._parameter(start, end)
         if kind == END_PARAMETER:
             return self._end_parameter(start, end, final)
         if kind == CALL:
@@ -127,10 +132,10 @@ class CallBody:
             return None
         return end
 
-    def _parameter(self, start: int, end: int, final: bool) -> int | None:
+    def _parameter(self, start: int, end: int) -> int | None:
         stop = _NAME.match(self.text, end).end()  # type: ignore[union-attr]
         if stop == len(self.text):
-            return stop if final else None
+            return None
         key = self.text[end:stop].strip().rstrip("=").rstrip()
         after = stop + (self.text[stop] == ">")
         if self._value is None:
@@ -170,7 +175,7 @@ class CallBody:
         self._pairs = max(0, self._pairs - 1)
         self._outside = None if inner else after
         self._after = after
-        self._merged = END_CALL[2:-1] in self.text[end:stop]
+        self._merged = "function" in self.text[end:stop]
         return after
 
     def _call(self, end: int, final: bool) -> int | None:

@@ -178,6 +178,13 @@ ENDS = [
         note="the next function ends it",
     ),
     Reply(
+        "B5",
+        "<function=bash>\n<parameter=command>\nx='<parameter=y>1</parameter>' z\n</function>\n</tool_call>",
+        "",
+        (("bash", {"command": "x='<parameter=y>1</parameter>' z"}),),
+        note="with a pair inside",
+    ),
+    Reply(
         "B6",
         "<function=write>\n<parameter=path>\n1\n<parameter=content>\n2\n</parameter>\n</function>",
         "",
@@ -274,6 +281,13 @@ SPACE = [
         (("write", {"content": "x\n"}),),
         note="only behind",
     ),
+    Reply(
+        "C7",
+        "<function=write>\n  <parameter=path>\n1\n  <parameter=content>\n2\n</parameter>\n</function>",
+        "",
+        (("write", {"path": "1", "content": "2"}),),
+        note="an indented mark ends a value",
+    ),
 ]
 TYPES = [
     value("D1", STRING, "03106", "03106"),
@@ -292,6 +306,9 @@ TYPES = [
     value("D15", {"type": "integer"}, "123456789012345678901234567890", 123456789012345678901234567890),
     value("D17", STRING, '{"a": 1}', '{"a": 1}'),
     value("D4", {"type": "object"}, '{"a": NaN}', '{"a": NaN}', note="NaN is not JSON"),
+    value("D4", {"type": "number"}, "1e999", "1e999", note="beyond the range of JSON"),
+    value("D11", {"enum": ["a", 3]}, "3", 3, note="a listed number"),
+    value("D6", {"type": "string", "nullable": True}, "null", None, note="nullable"),
 ]
 SEVERAL = [
     Reply("E1", call("now") + "\n" + call("find", glob="x"), "", (("now", {}), ("find", {"glob": "x"}))),

@@ -68,8 +68,8 @@ def test_only_what_may_still_change_its_meaning_is_held_back() -> None:
         ("a <function=fx", "a <function=fx"),
         ("a <function=find> b", "a <function=find> b"),
         ("```\n<tool_call>", "```\n<tool_call>"),
-        ("well\nUse", "well\nUse"),
-        ("well\nUs", "well"),
+        ("well\nUsx", "well\nUsx"),
+        ("well\nUse", "well"),
     ]
     for says, shown in table:
         played = Played([says.encode()], replies.text("A4", says, stop=("\nUser",)))
