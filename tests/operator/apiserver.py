@@ -84,9 +84,10 @@ class ApiServer:
             self._http = httpx.Client(base_url=self.url, verify=context, headers=headers, timeout=30, trust_env=False)
         data = None if body is None else json.dumps(body)
         answer = self._http.request(method, path, content=data, headers={"Content-Type": content})
-        found: Object = answer.json()
         if answer.is_error:
-            raise Refused(found.get("message", answer.text))
+            is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+            raise Refused(answer.json()["message"] if is_json else answer.text)
+        found: Object = answer.json()
         return found
 
     def apply(self, objects: Object | Sequence[Object], *flags: str, manager: str = "test") -> str:
