@@ -16,9 +16,10 @@ def causal_conv(x: Tensor, ring: Tensor, taps: Tensor, start: int, dilation: int
     rows, window = x.shape[0], ring.shape[0]
     reach = (taps.shape[0] - 1) * dilation
     if rows == 1:
-        ring[start % window] = x[0]
-        seen = ring.index_select(0, _window(start % window, window, taps.shape[0], dilation, ring.device))
-        return torch.nn.functional.silu((seen * taps).sum(0, keepdim=True))
+        slot = start % window
+        ring[slot : slot + 1].copy_(x)
+        seen = ring.index_select(0, _window(slot, window, taps.shape[0], dilation, ring.device))
+        return torch.nn.functional.silu(seen.mul_(taps).sum(0, keepdim=True), inplace=True)
     seen = torch.cat([ring.index_select(0, _slots(start - reach, start, window, ring.device)), x])
     y = seen[:rows] * taps[0]
     for j in range(1, taps.shape[0]):

@@ -49,19 +49,18 @@ def shared(x: Tensor, gate_up: Tensor, down: Tensor, opening: Tensor) -> Tensor:
 def combine(hidden: Tensor, down: Tensor, opening: Tensor) -> Tensor:
     """`shared` with `hidden = gate_up x` [T, 2 * I] given, for callers that merge that product with others."""
     inner = hidden.shape[1] // 2
-    return linear(silu(hidden[:, :inner]).mul_(hidden[:, inner:]), down).mul_(torch.sigmoid(opening))
+    gate, up = hidden.split_with_sizes([inner, inner], 1)
+    return linear(silu(gate).mul_(up), down).mul_(torch.sigmoid(opening))
 
 
 def _pairs(x: Tensor, weights: Tensor, ids: Tensor, gate_up: Sequence[Tensor], down: Sequence[Tensor]) -> Tensor:
-    dtype, chosen = x.dtype, ids.tolist()
-    hidden = torch.stack(
-        [torch.mv(gate_up[e].to(dtype), row) for row, experts in zip(x, chosen, strict=True) for e in experts]
-    )
+    """Each (row, expert) pair on its own; no expert's weights are copied."""
+    dtype, chosen = x.dtype, ids.flatten().tolist()
+    top = ids.shape[1]
+    rows = [x] if x.shape[0] == 1 else x.split(1)
+    hidden = torch.cat([linear(rows[i // top], gate_up[e].to(dtype)) for i, e in enumerate(chosen)])
     inner = hidden.shape[1] // 2
-    hidden = silu(hidden[:, :inner]).mul_(hidden[:, inner:]).mul_(weights.reshape(-1, 1))
-    out = torch.zeros_like(x)
-    pairs = iter(hidden)
-    for row, experts in zip(out, chosen, strict=True):
-        for e in experts:
-            row.addmv_(down[e].to(dtype), next(pairs))
-    return out
+    gate, up = hidden.split_with_sizes([inner, inner], 1)
+    pairs = silu(gate).mul_(up).mul_(weights.reshape(-1, 1)).split(1)
+    parts = [linear(pair, down[e].to(dtype)) for pair, e in zip(pairs, chosen, strict=True)]
+    return torch.cat(parts).view(-1, top, x.shape[1]).sum(1)

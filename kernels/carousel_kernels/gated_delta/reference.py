@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from carousel_kernels.constant import constant
+
 CHUNK = 64  # rows of one chunk of the chunked form
 
 
@@ -20,20 +22,23 @@ def recurrent(
     dt_bias [h_v]; states [R, h_v, dk, dv] float32, the state after position p at p % R, updated in place. The state
     before `start` is read at (start - 1) % R, which must be zero for start 0. Returns o [T, h_v, dv].
     """
+    rows, ring = qkv.shape[0], states.shape[0]
+    heads, dk, dv = states.shape[1:]
     q, k, v = _heads(qkv, states, key_heads)
-    alpha, beta = torch.exp(decay * softplus(a + dt_bias)), torch.sigmoid(b)
-    ring = states.shape[0]
-    out = torch.empty_like(v)
+    q, k, v = q.view(rows, heads, 1, dk), k.view(rows, heads, dk, 1), v.view(rows, heads, 1, dv)
+    alpha = softplus(a + dt_bias).mul_(decay).exp_().view(rows, heads, 1, 1)
+    beta = torch.sigmoid(b).view(rows, heads, 1, 1)
+    out = []
     state = states[(start - 1) % ring]
-    for t in range(qkv.shape[0]):
+    for t in range(rows):
         target = states[(start + t) % ring]
-        torch.mul(state, alpha[t, :, None, None], out=target)
-        key = k[t, :, None]
-        delta = (v[t, :, None] - torch.bmm(key, target)).mul_(beta[t, :, None, None])
-        target.baddbmm_(key.transpose(1, 2), delta)
-        torch.bmm(q[t, :, None], target, out=out[t, :, None])
+        torch.mul(state, alpha[t], out=target)
+        key = k[t]
+        delta = torch.sub(v[t], torch.bmm(key.mT, target)).mul_(beta[t])
+        target.baddbmm_(key, delta)
+        out.append(torch.bmm(q[t], target))
         state = target
-    return out
+    return (out[0] if rows == 1 else torch.cat(out)).view(rows, heads, dv)
 
 
 def chunked(
@@ -78,10 +83,12 @@ def _heads(qkv: Tensor, states: Tensor, key_heads: int) -> tuple[Tensor, Tensor,
     rows = qkv.shape[0]
     heads, dk, dv = states.shape[1:]
     size = 2 * key_heads * dk
-    qk = qkv[:, :size].view(rows, 2, key_heads, 1, dk)
-    qk = qk * torch.rsqrt(qk.pow(2).sum(-1, keepdim=True).add_(1e-6))
-    qk = qk.expand(rows, 2, key_heads, heads // key_heads, dk).reshape(rows, 2, heads, dk)
-    return qk[:, 0] * dk**-0.5, qk[:, 1], qkv[:, size:].view(rows, heads, dv)
+    qk, v = qkv.split_with_sizes([size, heads * dv], 1)
+    qk = qk.view(rows, 2, key_heads, 1, dk)
+    norm = torch.hypot(torch.linalg.vector_norm(qk, dim=-1, keepdim=True), constant(1e-3))
+    qk = (qk / norm).expand(rows, 2, key_heads, heads // key_heads, dk)
+    q, k = qk.reshape(rows, 2, heads, dk).unbind(1)
+    return q * constant(dk**-0.5), k, v.view(rows, heads, dv)
 
 
 def _chunks(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from carousel_kernels.constant import constant
 from carousel_kernels.linear.reference import linear
 from carousel_kernels.norm.reference import rms_norm
 
@@ -20,14 +21,15 @@ def mix(streams: Tensor, scale: Tensor, down: Tensor, up: Tensor, eps: float) ->
     Returns (x, inject); inject is None without inject rows. Streams are not changed.
     """
     rows, n, width = streams.shape
-    rank = up.shape[1]
+    rank, share = up.shape[1], constant(1 / n)
     normed = rms_norm(streams, scale, eps)
-    low = linear(normed.view(rows, n * width), down).mul_(1 / n)
-    gate = linear(torch.nn.functional.silu(low[:, :rank]), up).sigmoid_()
-    x = gate.view(rows, n, width).mul_(normed).sum(1).mul_(1 / n)
-    if down.shape[0] == rank:
-        return x, None
-    return x, torch.sigmoid(low[:, rank:]).mul_(2)
+    low = linear(normed.view(rows, n * width), down).mul_(share)
+    inject: Tensor | None = None
+    if down.shape[0] > rank:
+        low, inject = low.split_with_sizes([rank, n], 1)
+        inject = torch.sigmoid(inject).mul_(constant(2.0))
+    gate = linear(torch.nn.functional.silu(low), up).sigmoid_()
+    return gate.view(rows, n, width).mul_(normed).sum(1).mul_(share), inject
 
 
 def inject_(streams: Tensor, y: Tensor, inject: Tensor) -> Tensor:

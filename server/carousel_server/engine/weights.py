@@ -160,10 +160,14 @@ class Packer:
         )
 
     def _dense(self, *names: str) -> Tensor:
-        """The named matrices below each other; a single one in the right type stays mapped on a CPU."""
+        """The named matrices below each other."""
         parts = [self.checkpoint.tensor(name) for name in names]
         whole = parts[0] if len(parts) == 1 else torch.cat([p.to(self.dtype) for p in parts])
-        return whole.to(self.device, self.dtype)
+        return self._fastest(whole.to(self.device, self.dtype))
+
+    def _fastest(self, weight: Tensor) -> Tensor:
+        """The same matrix, or stack of them, in the memory order that `linear` likes best."""
+        return weight.mT.contiguous().mT if self.device.type == "cpu" else weight
 
     def _scale(self, name: str, *shape: int, centred: bool = True) -> Tensor:
         scale = self.checkpoint.tensor(name).to(self.device, torch.float32)
@@ -229,13 +233,13 @@ class Packer:
         get = self.checkpoint.tensor
         if not self.checkpoint.layout.fp8_experts:
             stacked = get(f"{p}.experts.{which}_proj")
-            return (stacked.to(self.dtype) if self.expand else stacked).unbind(0)
+            return (self._fastest(stacked.to(self.dtype)) if self.expand else stacked).unbind(0)
         names = ("gate_proj", "up_proj") if which == "gate_up" else ("down_proj",)
         prefixes = [[f"{p}.experts.{e}.{name}" for name in names] for e in range(self.config.experts)]
         experts = Fp8Experts(
             [[(get(f"{n}.weight"), get(f"{n}.weight_scale_inv")) for n in group] for group in prefixes]
         )
-        return tuple(experts) if self.expand else experts
+        return tuple(map(self._fastest, experts)) if self.expand else experts
 
     def _ngram(self, p: str) -> Ngram:
         c, get, embedding = self.config, self.checkpoint.tensor, f"{p}.ple_embedding"
