@@ -6,6 +6,7 @@ which chart it was made from and carries a digest of itself.
 """
 
 import argparse
+import functools
 import hashlib
 import os
 import shutil
@@ -36,6 +37,7 @@ def dump(value: object) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120)
 
 
+@functools.cache
 def files() -> dict[Path, str]:
     """Path to content of every file that needs no helm."""
     definition = crd.custom_resource_definition()

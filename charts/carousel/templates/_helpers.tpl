@@ -34,7 +34,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [secrets]  # makes the admin token; reads the Secrets that a spec names
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch, delete]
