@@ -30,6 +30,7 @@ from carousel_operator.admin_client import AdminClient, AdminError
 from carousel_operator.api import Api, ApiError
 from carousel_operator.events import event
 from carousel_operator.field_types import format_cpu
+from carousel_operator.kinds import Kind
 from carousel_operator.metrics import Metrics
 from carousel_operator.observe import Reading
 from carousel_operator.resource import InferenceServer
@@ -68,13 +69,26 @@ class Applier:
             return
         annotations = {**(wanted["metadata"].get("annotations") or {}), names.ANNOTATION_APPLIED: wanted_digest}
         body = {**wanted, "metadata": {**wanted["metadata"], "annotations": annotations}}
-        written = await self.api.apply(kind, body)
+        written = await self._apply(kind, body, live)
         self._settled[written["metadata"]["uid"]] = (wanted_digest, fingerprint(written))
         reading.children[kind.kind, name] = written
         edited = settled is not None and settled[0] == wanted_digest and live is not None
         if edited and live is not None and fingerprint(live) != fingerprint(written):
             text = f"{kind.kind} {name} was changed by someone else"
             await self.notice(reading.server, Notice("ChildRepaired", text))
+
+    async def _apply(self, kind: Kind, body: Json, live: Json | None) -> Json:
+        try:
+            return await self.api.apply(kind, body)
+        except ApiError as error:
+            if error.status != 422 or live is None or "spec" not in body:
+                raise
+            # What someone else put into a keyed list can make the merged object invalid: a Service's port under our
+            # port's name. Replacing the lists first gives it back to us; a truly invalid spec is refused again.
+            meta = live["metadata"]
+            patch = {"metadata": {"uid": meta["uid"]}, "spec": body["spec"]}
+            await self.api.patch(kind, meta["namespace"], meta["name"], patch)
+            return await self.api.apply(kind, body)
 
     async def strays(self, reading: Reading, server: InferenceServer, wanted: list[Json]) -> None:
         """Delete children that the spec no longer asks for."""

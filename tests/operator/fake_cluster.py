@@ -29,6 +29,7 @@ class FakeCluster:
         self.servers: dict[str, FakeServer] = {}  # pod uid -> server
         self.by_name: dict[str, FakeServer] = {}
         self.free_gpus = 1000
+        self.node_memory = "512Gi"
         self.hold_revisions: dict[str, str] = {}  # revision -> waiting reason of its containers
         self.born: list[str] = []  # pod names in the order of their start
         self.sessions_at_birth = 0
@@ -57,7 +58,8 @@ class FakeCluster:
         """The node's Ready condition: True, False or Unknown."""
         condition = {"type": "Ready", "status": ready, "reason": "Test", "lastTransitionTime": _now()}
         condition |= {"lastHeartbeatTime": _now(), "message": ""}
-        body = {"status": {"conditions": [condition]}}
+        room = {"cpu": "64", "memory": self.node_memory, "pods": "110", "nvidia.com/gpu": "8"}
+        body = {"status": {"conditions": [condition], "capacity": room, "allocatable": room}}
         await self.api._call("PATCH", kinds.NODE.path(None, self.node, "status"), body=body, content_type=MERGE)
 
     async def cordon(self, on: bool) -> None:

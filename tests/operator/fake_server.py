@@ -33,6 +33,7 @@ class FakeServer:
         self.calls: list[str] = []
         self.host_bytes = self.gpu_bytes = 0
         self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, self.ip, self.port)
@@ -41,6 +42,8 @@ class FakeServer:
         if self._server is not None:
             self._server.close()
             self._server = None
+        for writer in self._open:
+            writer.transport.abort()
 
     @property
     def quiet(self) -> bool:
@@ -105,6 +108,7 @@ class FakeServer:
         return 200, {}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         try:
             while line := await reader.readline():
                 verb, path, _ = line.decode().split(" ", 2)
@@ -128,4 +132,5 @@ class FakeServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
+            self._open.discard(writer)
             writer.close()
