@@ -133,3 +133,16 @@ def test_an_image_is_mounted_as_a_volume(plain: Namespace) -> None:
     plain.apply(files)
     ready(plain, "files")
     assert "pyvenv.cfg" in plain.kubectl("exec", "files", "--", "ls", "/files/opt/carousel")
+
+
+def test_the_images_carry_only_what_their_part_needs(plain: Namespace) -> None:
+    ask = "import importlib.util as u; print(*[n for n in ('torch', 'kopf', 'carousel_server') if u.find_spec(n)])"
+    holds = {"server": "torch carousel_server", "operator": "kopf carousel_server"}
+    for part in holds:
+        asked = pod(f"has-{part}", "python3", "-c", ask, restartPolicy="Never")
+        asked["spec"]["containers"][0]["image"] = image_of(part)
+        plain.apply(asked)
+    for part, packages in holds.items():
+        ended = "--for=jsonpath={.status.phase}=Succeeded"
+        plain.kubectl("wait", f"pod/has-{part}", ended, "--timeout=60s", timeout=70)
+        assert plain.kubectl("logs", f"has-{part}").strip() == packages
