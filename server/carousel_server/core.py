@@ -71,7 +71,6 @@ class Core:
             try:
                 self._refuse_impossible(record)
             except Failure as failure:
-                self.queue.remove(record)
                 self.fail(record, failure)
 
     def submit(self, record: Record, prepared: PreparedTurn, now: float) -> None:

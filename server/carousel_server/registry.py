@@ -20,7 +20,7 @@ RUNNING = frozenset({"prefill", "decode"})
 ENDED = frozenset({"claimed", "cancelled", "failed"})
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Record:
     """One request of this pod, from registration through final output."""
 
@@ -42,6 +42,10 @@ class Record:
     raw_bytes: int = 0  # decoded output so far
     checkpoint_mark: tuple[int, int] | None = None  # length and hash of the end-of-turn checkpoint's tokens
     closed: bool = False
+
+    def __repr__(self) -> str:
+        """Without what the client wrote: this gets into logs."""
+        return f"<request {self.id} {self.phase}>"
 
     @property
     def cancelled(self) -> bool:

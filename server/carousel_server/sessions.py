@@ -133,7 +133,7 @@ class Sessions:
         """Reserve what the history grows to, evicting idle sessions; returns the growth. Failure session_full."""
         self._release_growth(session)
         growth = max(0, size - session.bytes)
-        if not self._make_room(self.limits.count, self._most - growth):
+        if not self._make_room(len(self), self._most - growth):
             raise Failure(
                 "session_full",
                 f"the history would grow by {growth} bytes to {size}; {self._bytes} of {self._most} "
