@@ -1,6 +1,6 @@
 """The admin port: what kubelet and the operator ask. The messages are admin_state.py's, exactly."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
@@ -34,9 +34,8 @@ class Admin:
     async def readyz(self, request: Request) -> Response:
         """False while loading and after a close; true while sessions live in a drain."""
         state = self._stage.state()
-        ready = state.phase == "serving" or (
-            state.phase == "draining" and (state.sessions.active > 0 or not _quiet(state))
-        )
+        ready = state.phase == "serving" or (state.phase == "draining" and state.sessions.active > 0)
+        ready = ready and not self._stage.stopping
         return JsonResponse({"ready": ready, "phase": state.phase, "message": state.message}, 200 if ready else 503)
 
     async def state(self, request: Request) -> Response:
@@ -122,10 +121,6 @@ class Admin:
 
 def _model(model: BaseModel) -> Response:
     return JsonResponse(model.model_dump(mode="json", by_alias=True))
-
-
-def _quiet(state: Any) -> bool:
-    return bool(state.requests.queued + state.requests.running == 0)
 
 
 def _stale(sent: int, in_force: int) -> Failure:

@@ -1,10 +1,10 @@
 """The applications of the two ports: which path is whose, behind the door that every request passes."""
 
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import HTMLResponse
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,9 +15,14 @@ from carousel_server.response import JsonResponse
 from carousel_server.routes import Routes
 from carousel_server.stage import Stage
 
+PAGE = (
+    ("/", "index.html", "text/html"),
+    ("/chat.css", "chat.css", "text/css"),
+    ("/chat.js", "chat.js", "text/javascript"),
+)
 PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "cache-control": "no-cache",
@@ -29,10 +34,8 @@ def client_app(routes: Routes, stage: Stage, *, keys_required: bool, log: bool) 
     app = _bare()
     for path, method, name in OPERATIONS:
         app.add_api_route(path, getattr(routes, name), methods=[method], include_in_schema=False)
-    page = resources.files("carousel_server").joinpath("chat_page/index.html").read_bytes()
-
-    async def chat_page(request: Request) -> Response:
-        return HTMLResponse(page, headers=PAGE_HEADERS)
+    for path, name, kind in PAGE:
+        app.add_api_route(path, _file(name, kind), methods=["GET"], include_in_schema=False)
 
     async def health(request: Request) -> Response:
         status, body = stage.health()
@@ -44,9 +47,18 @@ def client_app(routes: Routes, stage: Stage, *, keys_required: bool, log: bool) 
     async def openapi(request: Request) -> Response:
         return JsonResponse(document(keys_required=keys_required))
 
-    for path, handler in (("/", chat_page), ("/health", health), ("/metrics", metrics), ("/openapi.json", openapi)):
+    for path, handler in (("/health", health), ("/metrics", metrics), ("/openapi.json", openapi)):
         app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)
     return Door(app, log=log)
+
+
+def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    content = resources.files("carousel_server").joinpath("chat_page", name).read_bytes()
+
+    async def file(request: Request) -> Response:
+        return Response(content, media_type=kind, headers=PAGE_HEADERS)
+
+    return file
 
 
 def admin_app(admin: Admin) -> Door:

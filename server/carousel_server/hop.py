@@ -1,15 +1,16 @@
 """Which requests another pod answers, and which pod that is. Decides; peers.py does the sending."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from carousel_server.admin_state import Peer
 from carousel_server.auth import AdminToken
+from carousel_server.body import Disconnected
 from carousel_server.failure import Failure
 from carousel_server.identity import Elsewhere, Unreachable
-from carousel_server.peers import ForwardedResponse, Forwarder
+from carousel_server.peers import ForwardedResponse, Forwarder, client_gone
 from carousel_server.stage import Core
 
 if TYPE_CHECKING:
@@ -24,8 +25,18 @@ class Hop:
         self._token = token
         self.open: set[ForwardedResponse] = set()  # replies that are being passed back
 
+        self._waiting: set[asyncio.Future[None]] = set()  # one for each request whose reply has not begun
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is on its way."""
+        return bool(self.open or self._waiting)
+
     def shut_down(self) -> None:
-        """End every reply that is being passed back with its last event."""
+        """End every reply that is being passed back with its last event, and wait for no other."""
+        for ended in self._waiting:
+            if not ended.done():
+                ended.set_result(None)
         for response in list(self.open):
             response.shut_down()
 
@@ -66,7 +77,7 @@ class Hop:
         replies = await asyncio.gather(*(self._open(peer, call) for peer in peers), return_exceptions=True)
         found: ForwardedResponse | None = None
         for peer, reply in zip(peers, replies, strict=True):
-            if isinstance(reply, Failure):
+            if isinstance(reply, Failure) and reply.code == "owner_unreachable":
                 continue
             if isinstance(reply, BaseException):
                 raise reply
@@ -85,12 +96,31 @@ class Hop:
         return response
 
     async def _open(self, peer: Peer, call: "Call") -> httpx.Response:
-        return await self._forwarder.open(
-            peer,
-            self._token.read(),
-            method=call.request.method,
-            path=call.path,
-            key=call.key,
-            body=call.body,
-            headers=call.request.headers,
+        """The peer's reply once it begins; nobody waits for it longer than the client does."""
+        gone = asyncio.ensure_future(client_gone(call.request.receive))
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(ended)
+        opening = asyncio.ensure_future(
+            self._forwarder.open(
+                peer,
+                self._token.read(),
+                method=call.request.method,
+                path=call.path,
+                key=call.key,
+                body=call.body,
+                headers=call.request.headers,
+            )
         )
+        try:
+            watched: set[asyncio.Future[Any]] = {gone, ended, opening}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                return opening.result()
+            if ended.done():
+                raise Failure("server_shutdown", "This pod is shutting down; send the request again.")
+            raise Disconnected
+        finally:
+            self._waiting.discard(ended)
+            gone.cancel()
+            if not opening.done():
+                opening.cancel()

@@ -178,7 +178,7 @@ class Server:
 
     async def _end(self) -> None:
         """Let running requests end, then give each of the others one last event."""
-        service = self.service
+        service, self.stage.stopping = self.service, True
         if service is not None and self._code == 0:
             service.drain(DrainRequest(reason="restart", remaining_seconds=SHUTDOWN_SECONDS, idle_grace_seconds=0))
             await until(lambda: not self._busy(service), SHUTDOWN_SECONDS)
@@ -186,11 +186,11 @@ class Server:
         for turn in list(self.routes.turns):
             turn.cancel("shutdown")
         self.routes.hop.shut_down()
-        await until(lambda: not (self.routes.turns or self.routes.hop.open), FRAME_SECONDS)
+        await until(lambda: not (self.routes.turns or self.routes.hop.busy), FRAME_SECONDS)
 
     def _busy(self, service: LocalService) -> bool:
         counts = service.state().requests
-        return bool(counts.queued + counts.running or self.routes.hop.open)
+        return bool(counts.queued + counts.running or self.routes.hop.busy)
 
 
 def start_code(error: Exception) -> int:

@@ -79,6 +79,7 @@ class Stage:
     preparer: Preparer | None = None
     card: ModelCard | None = None
     defaults: Settings = field(default_factory=Settings)
+    stopping: bool = False  # a signal came: not even live sessions make this pod ready
 
     def serving(self) -> tuple[Core, Preparer, ModelCard]:
         """Raises Failure loading, with how far it is."""

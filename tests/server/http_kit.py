@@ -61,7 +61,7 @@ class Running:
             seconds,
         )
         assert not self.server.routes.turns
-        assert not self.server.routes.hop.open
+        assert not self.server.routes.hop.busy
         assert "carousel_integrity_errors_total 0.0" in self.http.get("/metrics").text
         return state
 
