@@ -77,6 +77,7 @@ class PromptTemplate:
                 "invalid_request", "The messages or tools are nested too deeply.", param="messages"
             ) from error
         try:
+            text.encode()
             tokens, boundaries = self._tokenise(text, cuts, shield)
         except UnicodeEncodeError as error:
             message = "A text holds a lone surrogate, which is no character; send valid Unicode."

@@ -32,7 +32,7 @@ class Fault:
 
 
 FAULTS = [
-    Fault("utf8", 'errors="replace"', 'errors="ignore"'),
+    Fault("utf8", '("utf-8")(errors="replace")', '("utf-8")(errors="ignore")'),
     Fault("utf8", "final=True", "final=False"),
     Fault("utf8", "return self._decoder.decode(data)", 'return data.decode(errors="replace")'),
     Fault("stop", "longest = max(longest, matched)", "longest = longest or matched"),
