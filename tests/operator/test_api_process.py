@@ -1,0 +1,200 @@
+"""The whole process against a real API server: watches, permissions, probes, signals, and a second operator."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from carousel_operator import crd, kinds, names
+from carousel_operator.api import Api
+from carousel_operator.metrics import Metrics
+from carousel_operator.presence import Presence
+from carousel_operator.process import Options, run
+from carousel_operator.schema_check import check_schema
+
+from tests.operator.apiserver import ApiServer, helm
+from tests.operator.driving import ADMIN_PORT, Drive, play
+
+pytestmark = pytest.mark.api
+CHART = Path(__file__).parents[2] / "charts/carousel"
+
+
+async def _eventually(holds: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not await holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+
+
+def _as_operator(server: ApiServer, namespace: str, *flags: str) -> str:
+    """A kubeconfig with exactly the permissions that the chart gives, and nothing else."""
+    rendered = helm("template", "operator", str(CHART), "--namespace", namespace, *flags)
+    wanted = [o for o in yaml.safe_load_all(rendered) if o and o["kind"] in ("ServiceAccount", *RBAC)]
+    server.apply(wanted)
+    account = next(o for o in wanted if o["kind"] == "ServiceAccount")["metadata"]["name"]
+    token = server.kubectl("create", "token", account, "-n", namespace).strip()
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = server.folder / f"kubeconfig-{namespace}"
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+RBAC = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+
+
+@pytest.mark.parametrize("scope", ["namespaced", "cluster-wide"])
+def test_the_chart_s_permissions_are_enough_for_a_life_with_a_drain(live: ApiServer, scope: str) -> None:
+    async def act(drive: Drive) -> None:
+        flags = ["--set", f"namespaces={{{drive.namespace}}}"] if scope == "namespaced" else []
+        kubeconfig = await asyncio.to_thread(_as_operator, live, drive.namespace, *flags)
+        metrics = Metrics()
+        options = Options(
+            namespaces=(drive.namespace,) if scope == "namespaced" else (),
+            kubeconfig=kubeconfig,
+            health_address="",
+            metrics_port=0,
+            operator_namespace=drive.namespace,
+            admin_port=ADMIN_PORT,
+        )
+        process = asyncio.create_task(run(options, metrics))
+        try:
+            await drive.apply(networkPolicy={"enabled": True})
+            await _eventually(drive.ready)
+            before = await drive.uids()
+            await drive.apply(restart={"id": "a"}, resources={"hostMemory": "5Gi"}, limits={"queuedRequests": 3})
+
+            async def replaced() -> bool:
+                return (await drive.uids()) != before and await drive.ready()
+
+            await _eventually(replaced)
+            assert "RolloutFinished" in await drive.events()
+        finally:
+            process.cancel()
+            await asyncio.gather(process, return_exceptions=True)
+        errors = {
+            s.labels["kind"]: s.value
+            for family in metrics.errors.collect()
+            for s in family.samples
+            if s.name.endswith("_total")
+        }
+        assert "api-403" not in errors
+        assert not [kind for kind in errors if kind.startswith("event-")]
+
+    play(live, act)
+
+
+def test_watches_alone_bring_a_change_within_seconds_and_rest_writes_nothing(live: ApiServer) -> None:
+    async def act(drive: Drive) -> None:
+        metrics = Metrics()
+        options = Options(
+            namespaces=(drive.namespace,),
+            kubeconfig=str(live.kubeconfig),
+            health_address="",
+            metrics_port=0,
+            operator_namespace=drive.namespace,
+            admin_port=ADMIN_PORT,
+        )
+        process = asyncio.create_task(run(options, metrics))
+        try:
+            await drive.apply()
+            await _eventually(drive.ready)
+            await asyncio.sleep(3)
+            before = _writes(metrics)
+            await asyncio.sleep(6)
+            assert _writes(metrics) == before
+            budget = await drive.api.get(kinds.BUDGET, drive.namespace, "chat")
+            assert budget is not None
+            await drive.api.delete(kinds.BUDGET, drive.namespace, "chat", budget["metadata"]["uid"])
+
+            async def back() -> bool:
+                return await drive.api.get(kinds.BUDGET, drive.namespace, "chat") is not None
+
+            await _eventually(back, 10)
+        finally:
+            process.cancel()
+            await asyncio.gather(process, return_exceptions=True)
+
+    play(live, act)
+
+
+def _writes(metrics: Metrics) -> float:
+    return sum(s.value for f in metrics.writes.collect() for s in f.samples if s.name.endswith("_total"))
+
+
+def test_the_command_serves_probes_and_metrics_and_ends_at_a_signal(live: ApiServer, tmp_path: Path) -> None:
+    live.kubectl("create", "namespace", "command")
+    health, metrics = 18180, 18190
+    command = [sys.executable, "-m", "carousel_operator", "run", "--namespace", "command"]
+    command += ["--kubeconfig", str(live.kubeconfig), "--operator-namespace", "command"]
+    command += ["--health", f"127.0.0.1:{health}", "--metrics-port", str(metrics)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log, env={**os.environ, "KUBECONFIG": "/nowhere"})
+    try:
+        _wait_for(f"http://127.0.0.1:{health}/healthz")
+        text = _wait_for(f"http://127.0.0.1:{metrics}/metrics")
+        for name in names.METRICS:
+            assert name.removesuffix("_total") in text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(url: str) -> str:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return httpx.get(url, trust_env=False).raise_for_status().text
+        except httpx.HTTPError:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_the_operator_that_was_there_first_notices_a_second_one(live: ApiServer) -> None:
+    async def act(drive: Drive) -> None:
+        first = Presence(drive.api, drive.metrics, drive.namespace, "one", look=0.1)
+        second = Presence(drive.api, Metrics(), drive.namespace, "two", look=0.1)
+        watching = [asyncio.create_task(first.watch())]
+        await asyncio.sleep(0.5)
+        assert drive.metrics.others._value.get() == 0
+        watching.append(asyncio.create_task(second.watch()))
+
+        async def noticed() -> bool:
+            return drive.metrics.others._value.get() == 1
+
+        await _eventually(noticed, 10)
+        for task in watching:
+            task.cancel()
+
+    play(live, act)
+
+
+def test_another_schema_is_told_at_the_start(live: ApiServer) -> None:
+    async def look() -> list[str]:
+        api = await Api.connect(str(live.kubeconfig))
+        try:
+            right = await check_schema(api)
+            path = kinds.CRD.path(None, f"{names.PLURAL}.{names.GROUP}")
+            body = {"metadata": {"annotations": {names.ANNOTATION_SCHEMA: "older"}}}
+            merge = "application/merge-patch+json"
+            await api._call("PATCH", path, body=body, content_type=merge)
+            wrong = await check_schema(api)
+            body = {"metadata": {"annotations": {names.ANNOTATION_SCHEMA: crd.schema_digest()}}}
+            await api._call("PATCH", path, body=body, content_type=merge)
+            return [right, wrong]
+        finally:
+            await api.close()
+
+    right, wrong = asyncio.run(look())
+    assert right == ""
+    assert "has schema older" in wrong
+    assert "upgrade the chart carousel-crds" in wrong
