@@ -10,9 +10,10 @@ set -euo pipefail
 SCRATCH=()
 store=(--root "$IMAGES/buildah" --runroot "/run/carousel-buildah/$(hash_of <(echo "$IMAGES"))" --storage-driver overlay)
 buildah() { command buildah "${store[@]}" "$@"; }
-tidy() {
-  rm -rf "${SCRATCH[@]}"
-  ! mountpoint -q "$IMAGES/buildah/overlay" || umount "$IMAGES/buildah/overlay" || :
+tidy() { # an interrupted build leaves its container mounted
+  rm -rf "${SCRATCH[@]}" "$IMAGES/tags.env.new"
+  ! grep -q " $IMAGES/buildah/overlay/" /proc/mounts || buildah rm --all >/dev/null 2>&1 || :
+  awk -v store="$IMAGES/buildah/" 'index($2, store) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do umount "$mount" || umount -l "$mount" || :; done
 }
 trap tidy EXIT
 
@@ -79,5 +80,4 @@ for c in client operator server; do
   if [ "$want" = load ]; then load_image "$BASE_TAG" "$BASE_ARCHIVE"; load_image "$TAG" "$ARCHIVE"; fi
 done
 if [ "$want" != base ]; then mv "$IMAGES/tags.env.new" "$IMAGES/tags.env"; cat "$IMAGES/tags.env"; fi
-rm -f "$IMAGES/tags.env.new"
 say "images: $want done"
