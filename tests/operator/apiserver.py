@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 Object = dict[str, Any]
 START_SECONDS = 60
@@ -93,9 +92,9 @@ class ApiServer:
     def apply(self, objects: Object | Sequence[Object], *flags: str, manager: str = "test") -> str:
         """Server-side apply of whole objects. Raises Refused."""
         every = [objects] if isinstance(objects, dict) else list(objects)
-        return self.kubectl(
-            "apply", "--server-side", f"--field-manager={manager}", *flags, "-f", "-", stdin=yaml.safe_dump_all(every)
-        )
+        # JSON, because kubectl reads the YAML word y as true.
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": every})
+        return self.kubectl("apply", "--server-side", f"--field-manager={manager}", *flags, "-f", "-", stdin=text)
 
 
 @contextmanager

@@ -219,11 +219,11 @@ def kubeconfig(api: ApiServer, folder: Path, token: str) -> str:
 
 def wait_for_status(api: ApiServer, namespace: str) -> Object:
     """The status, once the StatefulSet is there and the status tells of it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     found: Object = {}
     while time.monotonic() < deadline:
         found = api.get("infsrv", "rights", "-n", namespace).get("status", {})
         if found.get("observedGeneration") and api.get("statefulsets", "-n", namespace)["items"]:
             return found
         time.sleep(0.3)
-    raise AssertionError(f"no StatefulSet and status within 60 s; the status is {found}")
+    raise AssertionError(f"no StatefulSet and status within 120 s; the status is {found}")
