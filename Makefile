@@ -28,8 +28,13 @@ demo-server: setup ## only the server on this machine, and a chat in the termina
 
 .PHONY: test
 test: setup ## unit, server, model and operator tests
-	$(PYTEST) tests -m "not gpu and not cluster"
+	$(PYTEST) tests -m "not gpu and not cluster and not api"
 	@echo "Next: make test-cluster runs the tests on a real cluster."
+
+.PHONY: test-api
+test-api: setup ## the CRD, the charts and the operator on a bare API server (builds the cluster's binaries)
+	@$(KIT)/build.sh
+	$(PYTEST) tests -m api
 
 .PHONY: test-cluster
 test-cluster: setup images ## one row per promise on a real two-node cluster
