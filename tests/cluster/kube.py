@@ -3,12 +3,13 @@
 Used by the demo and by every cluster test.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "carousel"
 CLUSTER_DIR = Path(os.environ.get("CLUSTER_DIR", "/var/lib/carousel-cluster"))
 SYSTEM = "carousel-system"
+OPERATOR = "deployment/carousel-operator"
+OPERATOR_PODS = ("-l", "app.kubernetes.io/name=carousel-operator")
 T = TypeVar("T")
 
 
@@ -109,6 +112,19 @@ def install(cluster: Cluster) -> None:
         "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
         "--set", f"serverImage.repository={server_repository}", "--set", f"serverImage.tag={server_tag}",
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def operator_stopped(cluster: Cluster) -> Iterator[None]:
+    """No operator runs inside; it comes back after."""
+    scale = ["-n", SYSTEM, "scale", OPERATOR]
+    cluster.kubectl(*scale, "--replicas=0")
+    try:
+        cluster.kubectl("-n", SYSTEM, "wait", "pod", *OPERATOR_PODS, "--for=delete", "--timeout=60s", timeout=70)
+        yield
+    finally:
+        cluster.kubectl(*scale, "--replicas=1")
+        cluster.kubectl("-n", SYSTEM, "rollout", "status", OPERATOR, "--timeout=90s", timeout=100)
 
 
 def condition(resource: dict[str, Any], kind: str) -> dict[str, Any]:

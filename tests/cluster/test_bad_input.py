@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cluster.kube import SYSTEM, Namespace, condition, image_of, inference_server
+from tests.cluster.kube import Namespace, condition, image_of, inference_server, operator_stopped
 
 pytestmark = pytest.mark.cluster
 
@@ -88,23 +88,15 @@ def test_an_unknown_field_in_a_chat_is_400_with_its_name(namespace: Namespace) -
 
 
 def test_deleting_the_resource_while_the_operator_is_stopped_leaves_nothing(namespace: Namespace) -> None:
-    scale = ["-n", SYSTEM, "scale", "deployment/carousel-operator"]
-    namespace.cluster.kubectl(*scale, "--replicas=0")
-    try:
-        namespace.cluster.kubectl(
-            "-n", SYSTEM, "wait", "pod", "-l", "app.kubernetes.io/name=carousel-operator", "--for=delete", "--timeout=60s",
-            timeout=70,
-        )  # fmt: skip
+    with operator_stopped(namespace.cluster):
         namespace.kubectl("delete", "infsrv", "mortal", "--timeout=20s", timeout=30)
-        namespace.wait(
-            "no child is left",
-            lambda: (
-                "mortal" not in namespace.kubectl("get", "statefulset,service,configmap,secret,pdb,pod", "-o", "name")
-            ),
-            seconds=90,
-        )
-    finally:
-        namespace.cluster.kubectl(*scale, "--replicas=1")
+
+        def gone() -> bool:
+            return "mortal" not in namespace.kubectl(
+                "get", "statefulset,service,configmap,secret,pdb,pod", "-o", "name"
+            )
+
+        namespace.wait("no child is left", gone, seconds=90)
 
 
 def test_the_images_run_as_a_user_without_privilege(namespace: Namespace) -> None:

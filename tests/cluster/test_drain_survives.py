@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cluster.kube import SYSTEM, Namespace, image_of, inference_server
+from tests.cluster.kube import OPERATOR, OPERATOR_PODS, SYSTEM, Namespace, image_of, inference_server
 
 pytestmark = pytest.mark.cluster
 
@@ -47,23 +47,12 @@ def test_a_drain_goes_on_with_the_same_deadline_after_the_operator_was_killed(na
 
     namespace.patch("infsrv", "steady", {"spec": {"restart": {"id": "one"}}})
     before = namespace.wait("a drain", lambda: drain_of(namespace, "steady"))
-    namespace.cluster.kubectl(
-        "-n",
-        SYSTEM,
-        "delete",
-        "pod",
-        "-l",
-        "app.kubernetes.io/name=carousel-operator",
-        "--grace-period=0",
-        "--force",
-        "--wait",
-    )
+    force = ["--grace-period=0", "--force", "--wait"]
+    namespace.cluster.kubectl("-n", SYSTEM, "delete", "pod", *OPERATOR_PODS, *force)
     second = turn(namespace, "steady", session, "What is my name?")
     assert second["status"] == 200, second
     assert "Mara" in json.dumps(second["body"])
-    namespace.cluster.kubectl(
-        "-n", SYSTEM, "rollout", "status", "deployment/carousel-operator", "--timeout=60s", timeout=70
-    )
+    namespace.cluster.kubectl("-n", SYSTEM, "rollout", "status", OPERATOR, "--timeout=60s", timeout=70)
     after = namespace.wait("the drain is still there", lambda: drain_of(namespace, "steady"))
     assert after["deadline"] == before["deadline"]
 
