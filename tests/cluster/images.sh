@@ -23,17 +23,19 @@ sources_of() { # component: the files that go into its image
   (cd "$ROOT" && { find "${folders[@]}" -type f ! -path '*/__pycache__/*' | LC_ALL=C sort | xargs sha256sum
     sha256sum "$1/Containerfile" .dockerignore "tests/cluster/images.sh" "tests/cluster/kit/thin.py"; })
 }
+store_base() { # component: buildah knows its base
+  need buildah:buildah
+  ! buildah images --quiet "$BASE_TAG" >/dev/null 2>&1 || return 0
+  buildah tag "$(buildah pull --quiet "oci-archive:$BASE_ARCHIVE")" "$BASE_TAG"
+  say "$1: base image is in buildah's store"
+}
 build_component() { # component: sets TAG and ARCHIVE
   local c=$1 h layout t=$SECONDS
   component_base "$c"
   h=$(hash_of <(sources_of "$c") <(echo "$BASE_TAG"))
   TAG=localhost/carousel/$c:$h; ARCHIVE=$IMAGES/$c-$h.tar
   [ ! -e "$ARCHIVE" ] || return 0
-  need buildah:buildah
-  if ! buildah images --quiet "$BASE_TAG" >/dev/null 2>&1; then
-    buildah tag "$(buildah pull --quiet "oci-archive:$BASE_ARCHIVE")" "$BASE_TAG"
-    say "$c: base image is in buildah's store"
-  fi
+  store_base "$c"
   buildah build --quiet --isolation chroot --pull-never --build-arg BASE_IMAGE="$BASE_TAG" \
     --tag "$TAG" --file "$ROOT/$c/Containerfile" "$ROOT" >"$IMAGES/$c.log" 2>&1 || { tail -n 20 "$IMAGES/$c.log" >&2; die "buildah could not build $c"; }
   layout=$(mktemp -d); SCRATCH+=("$layout")
@@ -74,7 +76,11 @@ if [ "$want" = load ]; then
 fi
 : >"$IMAGES/tags.env.new"
 for c in client operator server; do
-  if [ "$want" = base ]; then component_base $c; continue; fi
+  if [ "$want" = base ]; then
+    component_base $c
+    [ $c = client ] || store_base $c
+    continue
+  fi
   if [ $c = client ]; then component_base client; TAG=$BASE_TAG ARCHIVE=$BASE_ARCHIVE; else build_component $c; fi
   echo "${c^^}_IMAGE=$TAG" >>"$IMAGES/tags.env.new"
   if [ "$want" = load ]; then load_image "$BASE_TAG" "$BASE_ARCHIVE"; load_image "$TAG" "$ARCHIVE"; fi
