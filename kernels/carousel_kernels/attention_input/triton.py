@@ -77,16 +77,16 @@ def _prepare(
         tl.store(p_values + p_c, b_v.to(p_values.dtype.element_ty), mask=m_d)
     elif i_u < NH + KVH + IH:
         i_h = i_u - NH - KVH
-        p_x = p_r + (2 * NH + 2 * KVH) * D + i_h * DI
-        b_x = _turned(p_x, p_iqs, p_cos, p_sin, t, o_i, m_i, eps, DI, ROT)
-        tl.store(p_iq + (i_r.to(tl.int64) * IH + i_h) * DI + o_i, b_x, mask=m_i)
+        p_i = p_r + (2 * NH + 2 * KVH) * D + i_h * DI
+        b_i = _turned(p_i, p_iqs, p_cos, p_sin, t, o_i, m_i, eps, DI, ROT)
+        tl.store(p_iq + (i_r.to(tl.int64) * IH + i_h) * DI + o_i, b_i, mask=m_i)
     else:
         first, last = tl.load(p_where + 1), tl.load(p_where + rows)
-        p_x = p_y + (2 * NH + 2 * KVH) * D + IH * DI
+        p_n = p_y + (2 * NH + 2 * KVH) * D + IH * DI
         p_t = p_tail + slot * W * DI
         if TAIL:
-            b_x = tl.load(p_x + i_r.to(tl.int64) * stride_y + o_i, mask=m_i, other=0.0)
-            tl.store(p_t + (t % W) * DI + o_i, b_x, mask=m_i)
+            b_n = tl.load(p_n + i_r.to(tl.int64) * stride_y + o_i, mask=m_i, other=0.0)
+            tl.store(p_t + (t % W) * DI + o_i, b_n, mask=m_i)
         if (t + 1) % RATIO == 0:
             o_p = tl.where(o_i < ROT, o_i + ROT, o_i - ROT)
             m_r = o_i < 2 * ROT
@@ -94,8 +94,8 @@ def _prepare(
             b_p = tl.zeros([BI], tl.float32)
             for j in tl.static_range(RATIO):
                 at = t - (RATIO - 1) + j
-                b_m += _raw(p_x, p_t, at, first, last, rows, o_i, m_i, stride_y, W, DI)
-                b_p += _raw(p_x, p_t, at, first, last, rows, o_p, m_r, stride_y, W, DI)
+                b_m += _raw(p_n, p_t, at, first, last, rows, o_i, m_i, stride_y, W, DI)
+                b_p += _raw(p_n, p_t, at, first, last, rows, o_p, m_r, stride_y, W, DI)
             b_m, b_p = b_m / RATIO, b_p / RATIO
             rstd = 1.0 / tl.sqrt(tl.sum(b_m * b_m) / DI + eps)
             b_p = b_p * tl.load(p_iks + o_p, mask=m_r, other=0.0) * rstd

@@ -208,12 +208,12 @@ def _scan(
     p_state,
     p_out,
     T,
-    fresh,
     KH: tl.constexpr,
     VH: tl.constexpr,
     DK: tl.constexpr,
     DV: tl.constexpr,
     PRECISION: tl.constexpr,
+    FRESH: tl.constexpr,
     BT: tl.constexpr,
     BK: tl.constexpr,
     BV: tl.constexpr,
@@ -225,7 +225,7 @@ def _scan(
     i_kh = i_h // (VH // KH)
     p_s = p_state + i_h * DK * DV + o_k[:, None] * DV + o_v[None, :]
     m_s = m_k[:, None] & m_v[None, :]
-    b_s = tl.load(p_s, mask=when(m_s, fresh == 0), other=0.0)
+    b_s = tl.zeros([BK, BV], tl.float32) if FRESH else tl.load(p_s, mask=m_s, other=0.0)
     for t in range(0, T, BT):
         o_t = t + o_i
         m_t = o_t < T
@@ -271,6 +271,6 @@ def chunked(
     )
     split = max(16, bv // 4) if not exact else bv
     _scan[(heads, triton.cdiv(dv, split))](
-        qkv, u, w, within, g, state, out, rows, int(fresh), **common, BV=split, num_warps=4, num_stages=1
+        qkv, u, w, within, g, state, out, rows, FRESH=fresh, **common, BV=split, num_warps=4, num_stages=1
     )
     return out

@@ -111,7 +111,7 @@ def _route(
         o_s = tl.arange(0, BS)
         used = tl.load(p_used + o_s, mask=o_s < SLOTS, other=0x7FFFFFFFFFFF)
         for i in range(misses):
-            e = tl.min(tl.where(miss, o_e, BE))
+            one = tl.min(tl.where(miss, o_e, BE))
             # the least recently used slot; one that served this step is no victim
             age = tl.min(tl.where((o_s < SLOTS) & (used < tick), used * BS + o_s, 0x7FFFFFFFFFFFFFFF))
             found = age < 0x7FFFFFFFFFFFFFFF
@@ -120,11 +120,11 @@ def _route(
             old = tl.load(p_owner + victim, mask=found, other=-1)
             tl.store(p_table + old, -1, mask=old >= 0)
             tl.store(p_owner + victim, -1, mask=found)
-            tl.store(p_slots + tl.sum(tl.where(o_e == e, rank, 0)), slot)
-            tl.store(p_misses + i * 3, e)
+            tl.store(p_slots + tl.sum(tl.where(o_e == one, rank, 0)), slot)
+            tl.store(p_misses + i * 3, one)
             tl.store(p_misses + i * 3 + 1, slot)
             tl.store(p_misses + i * 3 + 2, found.to(tl.int32))
-            miss = miss & (o_e != e)
+            miss = miss & (o_e != one)
             used = tl.where(when(o_s == victim, found), tick, used)
         tl.store(p_used + o_s, used, mask=o_s < SLOTS)
         tl.store(p_counts, tl.load(p_counts) + distinct)

@@ -1,0 +1,5 @@
+"""What a decode step begins and ends with: its rows, their embeddings, and how many of them are kept."""
+
+from carousel_kernels.step.reference import accept, draft_rows
+
+__all__ = ["accept", "draft_rows"]

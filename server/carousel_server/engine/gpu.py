@@ -1,0 +1,302 @@
+"""The GPU engine: answers `protocol.Engine` with slots on the device, captured steps and an expert pool."""
+
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from carousel_kernels import sampling
+from torch import Tensor
+
+from carousel_server.engine.config import ModelConfig
+from carousel_server.engine.gpu_forward import Forward, Table
+from carousel_server.engine.gpu_prefill import Prefill, chunks
+from carousel_server.engine.gpu_state import Saved, SlotState
+from carousel_server.engine.graphs import Steps
+from carousel_server.engine.mtp import DraftCost, DraftWidth
+from carousel_server.engine.pool import ExpertPool
+from carousel_server.engine.protocol import (
+    EngineError,
+    EngineInfo,
+    SamplerParams,
+    Selected,
+    Sequence,
+    Snapshot,
+    StepStats,
+)
+from carousel_server.engine.weights import Weights
+
+# a draft and a verified row in units of a step without drafts, one H200, real shapes: docs/performance.md
+COST = DraftCost(draft=0.15, row=0.12)
+HOPELESS = 0.15  # accepted drafts of 100 below which one draft costs more than it brings
+
+
+@dataclass(eq=False)
+class GpuSequence:
+    """Live while `slot` is set, suspended while only `saved` is. `waiting` rows have not been given to the draft head."""
+
+    capacity: int
+    slot: int | None
+    length: int = 0
+    waiting: int = 0
+    draftable: bool = True
+    tokens: list[int] = field(default_factory=list)
+    width: DraftWidth = field(default_factory=lambda: DraftWidth(COST))
+    saved: Saved | None = None
+    failed: bool = False
+
+    @property
+    def live(self) -> bool:
+        """In a slot, not in host memory."""
+        return self.slot is not None
+
+
+@dataclass(frozen=True)
+class GpuSnapshot:
+    """State, logits and waiting streams after `tokens`, in host memory; never changed."""
+
+    tokens: tuple[int, ...]
+    saved: Saved
+    waiting: int
+    draftable: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Host bytes."""
+        return self.saved.nbytes
+
+
+class _Call:
+    """One call on a sequence: inference mode, and the device's failures as EngineError with the sequence unusable."""
+
+    def __init__(self, seq: Sequence) -> None:
+        if not isinstance(seq, GpuSequence):
+            raise EngineError(f"a {type(seq).__name__} is not a sequence of this engine")
+        if seq.failed:
+            raise EngineError("the sequence was released or failed in an earlier call")
+        self.seq, self.mode = seq, torch.inference_mode()
+
+    def __enter__(self) -> GpuSequence:
+        self.mode.__enter__()
+        return self.seq
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self.mode.__exit__(kind, error, trace)
+        if isinstance(error, torch.OutOfMemoryError):
+            self.seq.failed = True
+            raise EngineError(f"the device is out of memory beyond its plan: {error}") from error
+        if isinstance(error, RuntimeError):
+            self.seq.failed = True
+            raise EngineError(f"the device failed: {error}", fatal="CUDA" in str(error)) from error
+        if error is not None:
+            self.seq.failed = True
+
+
+class GpuEngine:
+    """See `protocol.Engine`."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        state: SlotState,
+        pool: ExpertPool,
+        tables: dict[int, Table],
+        *,
+        valid_tokens: int,
+        stop_tokens: frozenset[int],
+        drafts: int,
+        exact: bool,
+        prefill_rows: int = 1024,
+        graphs: bool = True,
+    ) -> None:
+        self.config, self.state, self.pool = config, state, pool
+        drafts = drafts if state.draft is not None else 0
+        self.forward = Forward(config, weights, state, pool, tables)
+        with torch.inference_mode():
+            self.steps = Steps(self.forward, valid=valid_tokens, stops=stop_tokens, drafts=drafts, graphs=graphs)
+        self.prefill_rows = prefill_rows
+        self._prefill = Prefill(self.forward, exact=exact)
+        slots = state.tokens.shape[0]
+        fixed, token = state.saved_bytes()
+        self.info = EngineInfo(
+            vocab_size=config.vocab,
+            valid_tokens=valid_tokens,
+            context_tokens=state.capacity,
+            slots=slots,
+            max_drafts=drafts,
+            stop_tokens=stop_tokens,
+            fixed_state_bytes=fixed,
+            token_state_bytes=token,
+        )
+        self.stats = StepStats()
+        self._free = list(reversed(range(slots)))
+
+    def create(self, capacity: int) -> GpuSequence:
+        """An empty live sequence of at most `capacity` rows. Nothing is cleared: what lies before position 0 is not read."""
+        if not 0 < capacity <= self.info.context_tokens:
+            raise EngineError(f"capacity {capacity} is not between 1 and the context of {self.info.context_tokens}")
+        slot = self._take_slot()
+        with torch.inference_mode():
+            self.state.applied[slot] = 0
+        return GpuSequence(capacity, slot, draftable=self.info.max_drafts > 0)
+
+    def free_slots(self) -> int:
+        """Slots that create or resume can take."""
+        return len(self._free)
+
+    def prefill(self, seq: Sequence, tokens: Tokens[int]) -> None:
+        """Feed prompt rows, any number from 1 up."""
+        with _Call(seq) as own:
+            if not tokens:
+                raise EngineError("prefill needs at least one token")
+            slot = self._admit(own, tokens)
+            end = own.length + len(tokens)
+            self.state.tokens[slot, own.length : end] = torch.tensor(tokens, dtype=torch.int64)
+            for start, rows in chunks(own.length, len(tokens), self.prefill_rows):
+                self._prefill(slot, start, rows, own.waiting if own.draftable else None)
+                own.waiting = 1
+                own.length = start + rows
+            own.tokens.extend(tokens)
+
+    def select(self, seq: Sequence, sampler: SamplerParams) -> Selected:
+        """Choose the token that follows the last row; feeds nothing."""
+        with _Call(seq) as own:
+            if own.length == 0:
+                raise EngineError("the sequence is empty: prefill before select")
+            return self._select(self.state.logits[_slot(own)], sampler)
+
+    def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
+        """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
+        with _Call(seq) as own:
+            slot = self._admit(own, (token,))
+            width = 0
+            if drafts > 0 and own.draftable and own.length > 0 and sampler.plain_greedy:
+                width = self._width(own, min(drafts, self.info.max_drafts, own.capacity - own.length - 1))
+            start = own.length
+            outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width)
+            taken = outcome.taken
+            if min(outcome.chosen[:taken]) < 0:
+                raise EngineError(f"the logits of row {start} are not numbers: the checkpoint or the device is faulty")
+            own.length = start + taken
+            own.tokens += [token, *outcome.chosen[: taken - 1]]
+            if width:
+                own.width.observe(width, taken - 1)
+                self.stats.drafts_proposed += width
+                self.stats.drafts_accepted += taken - 1
+                own.waiting = taken
+            else:
+                own.draftable = False  # this row's streams replaced those that the draft head still needed
+            if not sampler.plain_greedy:
+                return [self._select(self.state.logits[slot], sampler)]
+            logits = self.forward.buffers.logits
+            return [self._with_logprobs(t, logits[i], sampler) for i, t in enumerate(outcome.chosen[:taken])]
+
+    def suspend(self, seq: Sequence) -> None:
+        """Save to host memory, only rows that were not saved before, and free the slot."""
+        with _Call(seq) as own:
+            slot = _slot(own)
+            own.saved = self.state.save(slot, own.length, own.saved, own.capacity)
+            own.slot = None
+            self._free.append(slot)
+            self.stats.saves += 1
+
+    def resume(self, seq: Sequence) -> None:
+        """The opposite of suspend; needs a free slot."""
+        with _Call(seq) as own:
+            if own.live or own.saved is None:
+                raise EngineError("resume: the sequence is not suspended")
+            own.slot = self._take_slot()
+            self.state.load(own.slot, own.saved)
+            self.stats.restores += 1
+
+    def snapshot(self, seq: Sequence) -> GpuSnapshot:
+        """A host copy of exactly the rows so far; the sequence goes on."""
+        with _Call(seq) as own:
+            saved = self.state.save(_slot(own), own.length)
+            return GpuSnapshot(tuple(own.tokens), saved, own.waiting, own.draftable)
+
+    def adopt(self, seq: Sequence, snapshot: Snapshot) -> None:
+        """Fill an empty live sequence from a snapshot."""
+        with _Call(seq) as own:
+            slot = _slot(own)
+            if not isinstance(snapshot, GpuSnapshot):
+                raise EngineError(f"a {type(snapshot).__name__} is not a snapshot of this engine")
+            length = len(snapshot.tokens)
+            if own.length:
+                raise EngineError(f"adopt needs an empty sequence, this one has {own.length} rows")
+            if length > own.capacity:
+                raise EngineError(f"a snapshot of {length} rows does not fit a capacity of {own.capacity}")
+            self.state.load(slot, snapshot.saved)
+            own.length, own.tokens, own.waiting = length, list(snapshot.tokens), snapshot.waiting
+            own.draftable = own.draftable and snapshot.draftable
+
+    def release(self, seq: Sequence) -> None:
+        """Forget the sequence in any state."""
+        if not isinstance(seq, GpuSequence):
+            raise EngineError(f"a {type(seq).__name__} is not a sequence of this engine")
+        if seq.slot is not None:
+            self._free.append(seq.slot)
+        seq.slot = seq.saved = None
+        seq.failed = True
+
+    def _take_slot(self) -> int:
+        if not self._free:
+            raise EngineError(f"all {self.info.slots} state slots are taken: suspend or release a sequence first")
+        return self._free.pop()
+
+    def _admit(self, seq: GpuSequence, tokens: Tokens[int]) -> int:
+        slot = _slot(seq)
+        if seq.length + len(tokens) > seq.capacity:
+            raise EngineError(f"{len(tokens)} more rows after {seq.length} exceed the capacity of {seq.capacity}")
+        if min(tokens) < 0 or max(tokens) >= self.config.vocab:
+            raise EngineError(f"token ids {min(tokens)} to {max(tokens)} are outside 0 to {self.config.vocab - 1}")
+        return slot
+
+    def _width(self, seq: GpuSequence, most: int) -> int:
+        """Drafts of the next step: at least one, for a step without any ends drafting for this sequence."""
+        if most < 1 or seq.width.acceptance < HOPELESS:
+            return 0
+        return max(1, seq.width.choose(most))
+
+    def _select(self, logits: Tensor, sampler: SamplerParams) -> Selected:
+        valid = self.info.valid_tokens
+        if sampler.mask is not None and not bool(sampler.mask[:valid].any()):
+            raise EngineError("the mask allows no token")
+
+        def here(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.to(logits.device, non_blocking=True)
+
+        adjusted = sampling.adjust(
+            logits,
+            valid,
+            mask=here(sampler.mask),
+            bias=here(sampler.bias),
+            counts=here(sampler.counts),
+            repetition=sampler.repetition_penalty,
+            frequency=sampler.frequency_penalty,
+            presence=sampler.presence_penalty,
+        )
+        if bool(adjusted.isnan().any()):
+            raise EngineError("the logits are not numbers: the checkpoint or the device is faulty")
+        token = sampling.choose(
+            adjusted,
+            temperature=sampler.temperature,
+            top_k=sampler.top_k,
+            top_p=sampler.top_p,
+            min_p=sampler.min_p,
+            uniform=sampler.uniform,
+        )
+        return self._with_logprobs(int(token), logits, sampler)
+
+    def _with_logprobs(self, token: int, logits: Tensor, sampler: SamplerParams) -> Selected:
+        if sampler.top_logprobs is None:
+            return Selected(token)
+        logprob, top = sampling.logprobs(logits, self.info.valid_tokens, token, sampler.top_logprobs)
+        return Selected(token, logprob, tuple(top))
+
+
+def _slot(seq: GpuSequence) -> int:
+    if seq.slot is None:
+        raise EngineError("the sequence is not live: resume it first")
+    return seq.slot

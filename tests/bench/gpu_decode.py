@@ -1,0 +1,128 @@
+"""Decode of one chat on the GPU at the real shapes, all experts resident. `python -m tests.bench.gpu_decode [out.json]`
+
+Calls the engine's step as the worker does: token in, selection and readback included.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from carousel_server.engine.gpu import GpuEngine
+from carousel_server.engine.protocol import SamplerParams
+
+from tests.bench.gpu_random_model import build, released
+
+GREEDY = SamplerParams()
+FLOOR_MS = 2.6
+
+
+def decode(engine: GpuEngine, seqs: list[Any], steps: int, drafts: int = 0) -> float:
+    """ms a token over `steps` steps that go round the sequences."""
+    tokens = [engine.select(s, GREEDY).token for s in seqs]
+    torch.cuda.synchronize()
+    begin, made = time.perf_counter(), 0
+    for i in range(steps):
+        at = i % len(seqs)
+        out = engine.step(seqs[at], tokens[at], GREEDY, drafts)
+        tokens[at] = out[-1].token
+        made += len(out)
+    torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - begin) / made
+
+
+def runs(engine: GpuEngine, seqs: list[Any], steps: int, count: int = 6) -> dict[str, float]:
+    """Median and spread of at least five runs; the first warms up."""
+    times = [decode(engine, seqs, steps) for _ in range(count)][1:]
+    return dict(ms=median(times), low=min(times), high=max(times), runs=len(times))
+
+
+def profile(engine: GpuEngine, seq: Any) -> list[tuple[str, int, float]]:
+    """Kernel, calls and total us of one step, by time."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    token = engine.select(seq, GREEDY).token
+    with torch_profile(activities=[ProfilerActivity.CUDA]) as found:
+        engine.step(seq, token, GREEDY, 0)
+        torch.cuda.synchronize()
+    rows = [(e.key, e.count, e.self_device_time_total) for e in found.key_averages()]
+    return sorted(rows, key=lambda r: -r[2])
+
+
+def commit() -> str:
+    """The commit that is measured, if git is there."""
+    try:
+        return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def main() -> None:
+    begin = time.perf_counter()
+    bench = build(released())
+    torch.cuda.synchronize()
+    print(f"built in {time.perf_counter() - begin:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB on the GPU")
+    engine = bench.engine
+    prompt = torch.randint(0, 248000, (512,), generator=torch.Generator().manual_seed(3)).tolist()
+    result: dict[str, Any] = dict(device=torch.cuda.get_device_name(), commit=commit(), torch=torch.__version__)
+    with torch.inference_mode():
+        seqs = [engine.create(8192) for _ in range(2)]
+        for s in seqs:
+            engine.prefill(s, prompt)
+        one = runs(engine, seqs[:1], 64)
+        two = runs(engine, seqs, 64)
+        for name, r in (("one chat", one), ("two chats in slots", two)):
+            print(f"decode, {name}: {r['ms']:.3f} ms a token ({r['low']:.3f} to {r['high']:.3f}), floor {FLOOR_MS}, "
+                  f"ratio {r['ms'] / FLOOR_MS:.2f}")
+        print(f"two chats run at {one['ms'] / two['ms']:.3f} of one chat's rate")
+        result |= dict(one=one, two=two, floor_ms=FLOOR_MS)
+        rows = profile(engine, seqs[0])
+        total = sum(r[2] for r in rows)
+        for name, count, us in rows[:24]:
+            print(f"  {us:9.1f} us {100 * us / total:5.1f}% {count:5d} x {us / count:7.2f}  {name[:70]}")
+        print(f"  {total:9.1f} us in kernels")
+        result["profile"] = rows
+        for rows_n in (4096,):
+            times = []
+            for _ in range(3):
+                engine.release(seqs[1])
+                seqs[1] = engine.create(8192)
+                many = torch.randint(0, 248000, (rows_n,)).tolist()
+                torch.cuda.synchronize()
+                at = time.perf_counter()
+                engine.prefill(seqs[1], many)
+                torch.cuda.synchronize()
+                times.append(time.perf_counter() - at)
+            print(f"prefill {rows_n}: {rows_n / min(times[1:]):.0f} tok/s {times}")
+            result["prefill"] = dict(rows=rows_n, seconds=times)
+        with_drafts = []
+        seq = engine.create(4096) if engine.free_slots() else seqs[0]
+        engine.release(seqs[0])
+        seq = engine.create(4096)
+        engine.prefill(seq, prompt)
+        for width in range(1, engine.info.max_drafts + 1):
+            seq.width.choose = lambda most, width=width: width
+            seq.width.observe = lambda *a: None
+            times = []
+            for _ in range(6):
+                token = engine.select(seq, GREEDY).token
+                torch.cuda.synchronize()
+                at = time.perf_counter()
+                for _ in range(24):
+                    token = engine.step(seq, token, GREEDY, width)[-1].token
+                torch.cuda.synchronize()
+                times.append(1000 * (time.perf_counter() - at) / 24)
+            with_drafts.append((width, median(times[1:]), min(times[1:]), max(times[1:])))
+            print(f"a step with {width} drafts: {median(times[1:]):.3f} ms")
+        result["steps_with_drafts"] = with_drafts
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

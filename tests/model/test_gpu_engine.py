@@ -1,0 +1,206 @@
+"""The GPU engine with the embedded model against the CPU engine."""
+
+import random
+
+import pytest
+import torch
+from carousel_server.engine.protocol import SamplerParams
+
+pytestmark = pytest.mark.gpu
+
+GREEDY = SamplerParams()
+CLEAR = 1e-3  # a top-two gap below this is no test of an argmax
+
+
+@pytest.fixture(scope="module")
+def cpu():
+    from carousel_server.engine import load
+
+    return load("embedded", context_tokens=2048, slots=2, drafts=2)
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    from carousel_server.engine import EMBEDDED
+    from carousel_server.engine.gpu_start import start
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return start(EMBEDDED, context_tokens=2048, slots=3, drafts=3)
+
+
+def prompts(count, shortest=1, longest=600):
+    draw = random.Random(7)
+    return [[draw.randrange(0, 3000) for _ in range(draw.randint(shortest, longest))] for _ in range(count)]
+
+
+def cpu_logits(engine, seq):
+    return seq.slot.logits[(seq.length - 1) % engine.pool.steps]
+
+
+def test_twenty_prompts_of_256_teacher_forced_tokens_have_the_cpu_engines_argmax(cpu, gpu):
+    skipped = steps = 0
+    worst = 0.0
+    for prompt in prompts(20):
+        a, b = gpu.create(1024), cpu.create(1024)
+        gpu.prefill(a, prompt)
+        cpu.prefill(b, prompt)
+        for _ in range(256):
+            wanted = cpu_logits(cpu, b)
+            found = gpu.state.logits[a.slot].cpu()
+            worst = max(worst, float((found - wanted).norm() / wanted.norm()))
+            top = wanted[: cpu.info.valid_tokens].topk(2)
+            token = int(top.indices[0])
+            steps += 1
+            if float(top.values[0] - top.values[1]) < CLEAR:
+                skipped += 1
+            else:
+                assert int(found[: cpu.info.valid_tokens].argmax()) == token
+            gpu.step(a, token, GREEDY, 0)
+            cpu.step(b, token, GREEDY, 0)
+        gpu.release(a)
+        cpu.release(b)
+    print(f"{steps} steps, {skipped} skipped, largest relative error of logits {worst:.1e}")
+    assert skipped <= 0.02 * steps
+    assert worst < 1e-3
+
+
+def text(engine, prompt, count, drafts, between=lambda seq: seq):
+    seq = engine.create(1024)
+    engine.prefill(seq, prompt)
+    out = [engine.select(seq, GREEDY).token]
+    while len(out) < count:
+        out += [s.token for s in engine.step(seq, out[-1], GREEDY, drafts)]
+        seq = between(seq)
+    engine.release(seq)
+    return out[:count]
+
+
+def test_drafts_change_nothing_but_the_number_of_steps(gpu):
+    before = gpu.stats.drafts_accepted
+    for prompt in prompts(6, 1, 300):
+        plain = text(gpu, prompt, 100, 0)
+        for drafts in (1, 2, 3):
+            assert text(gpu, prompt, 100, drafts) == plain
+    assert gpu.stats.drafts_accepted > before
+
+
+def test_a_suspended_sequence_goes_on_bit_for_bit_in_another_slot(gpu):
+    for drafts in (0, 2):
+        for prompt in prompts(3, 5, 400):
+            plain = text(gpu, prompt, 60, drafts)
+
+            def through_host_memory(seq):
+                gpu.suspend(seq)
+                other = gpu.create(16)  # takes the slot that was just left
+                gpu.resume(seq)
+                gpu.release(other)
+                return seq
+
+            assert text(gpu, prompt, 60, drafts, through_host_memory) == plain
+            seq = gpu.create(1024)
+            gpu.prefill(seq, prompt)
+            gpu.step(seq, 5, GREEDY, 0)
+            logits = gpu.state.logits[seq.slot].clone()
+            gpu.suspend(seq)
+            gpu.resume(seq)
+            assert torch.equal(gpu.state.logits[seq.slot], logits)
+            gpu.release(seq)
+
+
+def test_an_adopted_snapshot_continues_as_the_sequence_it_was_taken_from(gpu):
+    for drafts in (0, 2):
+        prompt = prompts(1, 100, 200)[0]
+        seq = gpu.create(1024)
+        gpu.prefill(seq, prompt)
+        token = gpu.select(seq, GREEDY).token
+        for _ in range(10):
+            token = gpu.step(seq, token, GREEDY, drafts)[-1].token
+        copy = gpu.snapshot(seq)
+        first = [token]
+        for _ in range(20):
+            first += [s.token for s in gpu.step(seq, first[-1], GREEDY, drafts)]
+        other = gpu.create(1024)
+        gpu.adopt(other, copy)
+        second = [gpu.select(other, GREEDY).token]
+        assert second == [token]
+        for _ in range(20):
+            second += [s.token for s in gpu.step(other, second[-1], GREEDY, drafts)]
+        shorter = min(len(first), len(second))
+        assert first[:shorter] == second[:shorter]
+        gpu.release(seq)
+        gpu.release(other)
+
+
+def test_prefill_in_chunks_of_64_is_bitwise_prefill_at_once(gpu):
+    prompt = prompts(1, 500, 600)[0]
+    a, b = gpu.create(1024), gpu.create(1024)
+    gpu.prefill(a, prompt)
+    for at in range(0, len(prompt), 64):
+        gpu.prefill(b, prompt[at : at + 64])
+    assert torch.equal(gpu.state.logits[a.slot], gpu.state.logits[b.slot])
+    gpu.release(a)
+    gpu.release(b)
+
+
+def test_interleaved_chats_say_what_they_say_alone(gpu):
+    first, second = prompts(2, 50, 300)
+    alone = [text(gpu, first, 60, 2), text(gpu, second, 60, 0)]
+    seqs, outs = [gpu.create(1024), gpu.create(1024)], []
+    for seq, prompt in zip(seqs, (first, second), strict=True):
+        gpu.prefill(seq, prompt)
+        outs.append([gpu.select(seq, GREEDY).token])
+    while min(map(len, outs)) < 60:
+        for seq, out, drafts in zip(seqs, outs, (2, 0), strict=True):
+            out += [s.token for s in gpu.step(seq, out[-1], GREEDY, drafts)]
+    assert [out[:60] for out in outs] == alone
+    for seq in seqs:
+        gpu.release(seq)
+
+
+def test_a_pool_of_few_slots_says_what_all_resident_experts_say(gpu):
+    from carousel_server.engine import EMBEDDED
+    from carousel_server.engine.gpu_start import start
+
+    small = start(EMBEDDED, context_tokens=1024, slots=2, drafts=2, expert_pool_bytes=1)
+    assert small.pool.slots == 4
+    for prompt in prompts(4, 1, 200):
+        for drafts in (0, 2):
+            assert text(small, prompt, 60, drafts) == text(gpu, prompt, 60, drafts)
+    selected, missed = small.pool.counts().sum(0).tolist()
+    assert 0 < missed <= selected
+
+
+def test_sampled_tokens_are_the_cpu_engines(cpu, gpu):
+    sampler = dict(temperature=0.8, top_k=40, top_p=0.9, min_p=0.02)
+    draw = random.Random(3)
+    prompt = prompts(1, 50, 60)[0]
+    a, b = gpu.create(1024), cpu.create(1024)
+    gpu.prefill(a, prompt)
+    cpu.prefill(b, prompt)
+    same = 0
+    for _ in range(50):
+        params = SamplerParams(uniform=draw.random(), **sampler, top_logprobs=3)
+        x, y = gpu.select(a, params), cpu.select(b, params)
+        same += x.token == y.token
+        assert abs(x.logprob - y.logprob) < 1e-2 or x.token != y.token
+        gpu.step(a, y.token, params, 0)
+        cpu.step(b, y.token, params, 0)
+    assert same >= 49  # a uniform on the border of two tokens may fall to either side
+    gpu.release(a)
+    cpu.release(b)
+
+
+def test_nan_logits_fail_the_request_and_not_the_engine(gpu):
+    from carousel_server.engine.protocol import EngineError
+
+    prompt = prompts(1, 20, 30)[0]
+    plain = text(gpu, prompt, 20, 0)
+    seq = gpu.create(256)
+    gpu.prefill(seq, prompt)
+    for layer in gpu.state.layers:
+        if hasattr(layer, "states"):
+            layer.states[seq.slot].fill_(torch.nan)
+    with pytest.raises(EngineError, match="not numbers"):
+        gpu.step(seq, 5, GREEDY, 0)
+    gpu.release(seq)
+    assert text(gpu, prompt, 20, 0) == plain
