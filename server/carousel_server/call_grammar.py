@@ -64,7 +64,8 @@ def _parameter_rules(name: str, key: str, schema: Any, tool: Tool) -> list[str]:
     if allowed is None or "string" in allowed:
         return [f"parameter_{name}: {_text(head)} value_{name}", f"value_{name}[suffix={_text(tail)}]: RAW"]
     definitions = {word: root[word] for word in ("$defs", "definitions") if word in root}
-    own = {**definitions, **schema, "x-guidance": _AS_TEMPLATE_PRINTS}
+    implied = {} if {"$ref", "anyOf", "oneOf", "allOf"} & schema.keys() else {"type": sorted(allowed)}
+    own = {**definitions, **implied, **schema, "x-guidance": _AS_TEMPLATE_PRINTS}
     body = json.dumps(own, ensure_ascii=False)
     return [f"parameter_{name}: {_text(head)} value_{name} {_text(tail)}", f"value_{name}: %json {body}"]
 

@@ -1,6 +1,7 @@
 """A checkpoint's jinja template, compiled once in a sandbox with limits. Knows nothing of messages or tokens."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_CHARACTERS = 64 * 2**20
 MAX_SECONDS = 10.0
-_LOOK_AT_CLOCK_EVERY = 256  # attribute look-ups and calls; one costs about 1 us
+_LOOK_AT_CLOCK_EVERY = 256  # attribute look-ups; one costs about 1 us
 
 
 class TemplateRefusal(Exception):
@@ -76,11 +77,13 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         self._running.steps = 0
         self._running.deadline = time.monotonic() + self._max_seconds
 
-    def _step(self) -> None:
+    def _step(self, steps: int = 1) -> None:
         # Constant folding calls the hooks while a template is compiled, before any rendering.
-        self._running.steps = getattr(self._running, "steps", 0) + 1
-        if self._running.steps % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > self._running.deadline:
-            raise _OverLimit(f"ran for more than {self._max_seconds:g} s")
+        self._running.steps = getattr(self._running, "steps", 0) + steps
+        if self._running.steps >= _LOOK_AT_CLOCK_EVERY:
+            self._running.steps = 0
+            if time.monotonic() > getattr(self._running, "deadline", math.inf):
+                raise _OverLimit(f"ran for more than {self._max_seconds:g} s")
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         self._step()
@@ -91,7 +94,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args[0]._step()
+        args[0]._step(_LOOK_AT_CLOCK_EVERY)  # it may be range(), and the loop over it has no hook
         return ImmutableSandboxedEnvironment.call(*args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:

@@ -91,10 +91,12 @@ def planted(fault: Fault | None) -> Iterator[None]:
         for stage, name in zip(STAGES, names, strict=True):
             sys.modules[name] = _module(name, stage, fault)
         replay.Reply = sys.modules["carousel_server.reply"].Reply  # type: ignore[attr-defined]
+        cases.StopMatcher = sys.modules["carousel_server.stop"].StopMatcher  # type: ignore[attr-defined]
         yield
     finally:
         sys.modules.update(kept)
         replay.Reply = kept["carousel_server.reply"].Reply  # type: ignore[attr-defined]
+        cases.StopMatcher = kept["carousel_server.stop"].StopMatcher  # type: ignore[attr-defined]
 
 
 def _module(name: str, stage: str, fault: Fault | None) -> ModuleType:

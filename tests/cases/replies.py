@@ -233,6 +233,13 @@ ENDS = [
     ),
     text("B11c", call("writes", content=INNER), note="undeclared outside"),
     Reply(
+        "B11c",
+        call("write", content=call("write", path="inner"), path="outer"),
+        "",
+        (("write", {"content": call("write", path="inner"), "path": "outer"}),),
+        note="with a key of the outer call",
+    ),
+    Reply(
         "B12", call("write", content="a &lt; b &amp;&amp; c"), "", (("write", {"content": "a &lt; b &amp;&amp; c"}),)
     ),
 ]
@@ -329,6 +336,13 @@ SEVERAL = [
     ),
     Reply("E7", call("now"), "", (("now", {}),)),
     Reply("E8", "Let me see.\n\n" + call("now"), "Let me see.", (("now", {}),)),
+    Reply(
+        "E8",
+        "Hm.\n\n" + call("now") + call("finds"),
+        "Hm." + call("finds"),
+        (("now", {}),),
+        note="and a block behind the call",
+    ),
     text("E8", "Let me see.\n\n", note="no call behind"),
     text("E8", "Let me see.\n\n<tool_call>\n<function=nobody>", note="no declared call behind"),
     Reply("E11", "<think>\nhm " + call("now"), "<think>\nhm", (("now", {}),)),

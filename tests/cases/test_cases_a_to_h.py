@@ -116,6 +116,13 @@ def test_an_empty_stop_string_is_refused_with_its_field() -> None:
 
 @case("G3", "G5")
 def test_nothing_follows_a_stop() -> None:
+    matcher = StopMatcher(("beta",))
+    assert [matcher.feed("alpha be"), matcher.feed("ta x"), matcher.feed("y"), matcher.close()] == [
+        "alpha ",
+        "",
+        "",
+        "",
+    ]
     for pieces in splits("alpha beta🚀 <tool_call>".encode()):
         played = Played(pieces, replies.text("G3", "", stop=("beta",)))
         assert (played.streamed, played.reply.finish) == ("alpha ", "stop")
