@@ -30,16 +30,38 @@ class Trace:
     forwarded_to: int | None = None  # ordinal of the pod that answers
     status: int = 0
     outcome: str = ""  # ok, an error code, or disconnect
+    lost_cause: str = ""  # of an answer session_lost
     stream: bool = False
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     finish: str | None = None
     prepared: float | None = None
+    work_begun: float | None = None
     first_output: float | None = None
+    last_output: float | None = None
     bytes_in: int = 0
     bytes_out: int = 0
     labels: Mapping[str, Any] = field(default_factory=dict)  # user and metadata
+
+    @property
+    def final_outcome(self) -> str:
+        """`ok`, an error code, `disconnect` or `write_timeout`."""
+        return self.outcome or ("ok" if 200 <= self.status < 400 else "error")
+
+    def note_output(self, now: float) -> float | None:
+        """Text or a call went out; returns the seconds since the one before it."""
+        self.note_work(now)
+        before, self.last_output = self.last_output, now
+        if before is None:
+            self.first_output = now
+            return None
+        return now - before
+
+    def note_work(self, now: float) -> None:
+        """The worker has begun with it."""
+        if self.work_begun is None:
+            self.work_begun = now
 
     def record(self, now: float, wall: str) -> dict[str, Any]:
         """The log line's members; absent ones are left out."""
@@ -49,7 +71,7 @@ class Trace:
             "method": self.method,
             "path": self.path,
             "status": self.status,
-            "outcome": self.outcome or ("ok" if 200 <= self.status < 400 else "error"),
+            "outcome": self.final_outcome,
             "client": self.client,
             "key": self.key,
             "request_id": self.id,
@@ -63,6 +85,7 @@ class Trace:
             "completion_tokens": self.completion_tokens,
             "finish": self.finish,
             "prepare_ms": _ms(self.prepared, self.started),
+            "queue_ms": None if self.prepared is None else _ms(self.work_begun, self.prepared),
             "first_output_ms": _ms(self.first_output, self.started),
             "total_ms": _ms(now, self.started),
             "bytes_in": self.bytes_in,

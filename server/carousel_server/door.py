@@ -15,6 +15,7 @@ from carousel_server.access_log import Trace
 from carousel_server.body import Disconnected
 from carousel_server.connection import Stalled
 from carousel_server.failure import Failure
+from carousel_server.http_stats import HttpStats
 from carousel_server.response import error_response
 
 logger = logging.getLogger("carousel.access")
@@ -25,8 +26,9 @@ CORRELATION = re.compile(r"[\x21-\x7e]{1,128}")
 class Door:
     """Wraps a port's application; see the module. `log` turns access lines on."""
 
-    def __init__(self, app: Any, *, log: bool) -> None:
+    def __init__(self, app: Any, *, log: bool, stats: HttpStats | None = None) -> None:
         self._app = app
+        self._stats = stats
         self._log = log
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -67,9 +69,28 @@ class Door:
             if trace.status == 0:
                 await error_response(internal_error())(scope, receive, tracked)
         finally:
+            if self._stats is not None:
+                count(self._stats, trace, scope, loop.time())
             if self._log:
                 wall = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
                 logger.info("request", extra={"line": trace.record(loop.time(), wall)})
+
+
+def count(stats: HttpStats, trace: Trace, scope: Any, now: float) -> None:
+    """One ended request."""
+    route = scope.get("route")  # the pattern, not the path: ids would make a time series each
+    stats.requests.labels(getattr(route, "path", "unknown"), trace.final_outcome).inc()
+    if trace.forwarded_to is not None:
+        stats.forwarded.labels(str(trace.forwarded_to)).inc()
+    if trace.lost_cause:
+        stats.lost.labels(trace.lost_cause).inc()
+    if trace.prepared is None:
+        return
+    stats.request.observe(now - trace.started)
+    if trace.work_begun is not None:
+        stats.queue.observe(trace.work_begun - trace.prepared)
+    if trace.first_output is not None:
+        stats.first_output.observe(trace.first_output - trace.started)
 
 
 def internal_error() -> Failure:
@@ -94,6 +115,8 @@ def install_handlers(app: Any) -> None:
 async def _on_failure(request: Request, failure: Failure) -> Response:
     trace = trace_of(request)
     trace.outcome = failure.code
+    if failure.code == "session_lost":
+        trace.lost_cause = str(failure.details.get("cause", "unknown"))
     return error_response(failure)
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from carousel_server.access_log import Trace
 from carousel_server.connection import Stalled, connection_of, send_or_stall
 from carousel_server.failure import Failure
+from carousel_server.http_stats import HttpStats
 from carousel_server.service import Turn
 from carousel_server.shapes import Shape
 from carousel_server.turn import CallDelta, Completion, Event, Failed, Progress, TextDelta
@@ -90,6 +91,7 @@ class TurnResponse(Response):
         turn: Turn,
         shape: Shape,
         trace: Trace,
+        stats: HttpStats,
         *,
         stream: bool,
         headers: Mapping[str, str],
@@ -99,6 +101,7 @@ class TurnResponse(Response):
         self.closing = closing
         self.shape = shape
         self.trace = trace
+        self.stats = stats
         self.stream = stream
         self.extra = dict(headers)
         self.status_code = 200
@@ -123,7 +126,7 @@ class TurnResponse(Response):
         response: JsonResponse | None = None
         async for event in self.turn.events():
             if isinstance(event, TextDelta | CallDelta):
-                self._note_first()
+                self._note_output()
             elif isinstance(event, Completion):
                 body = self.shape.body(event)
                 if self.turn.claim(event):
@@ -154,6 +157,8 @@ class TurnResponse(Response):
                     await write(comment(where))
                     continue
                 if isinstance(event, Progress):
+                    if event.phase == "prefill":
+                        self.trace.note_work(asyncio.get_running_loop().time())
                     if where is None or where.phase != event.phase:
                         await write(comment(event))
                     where = event
@@ -167,7 +172,7 @@ class TurnResponse(Response):
                 if isinstance(event, Completion):
                     await self._finish(event, data, write)
                     return
-                self._note_first()
+                self._note_output()
                 if isinstance(event, TextDelta):
                     await write(data + frame(self.shape.text(event)))
                 else:
@@ -191,9 +196,10 @@ class TurnResponse(Response):
         self.trace.outcome = failure.code
         return failure
 
-    def _note_first(self) -> None:
-        if self.trace.first_output is None:
-            self.trace.first_output = asyncio.get_running_loop().time()
+    def _note_output(self) -> None:
+        gap = self.trace.note_output(asyncio.get_running_loop().time())
+        if gap is not None:
+            self.stats.inter_output.observe(gap)
 
     def _note_completion(self, completion: Completion) -> None:
         self.trace.outcome = "ok"

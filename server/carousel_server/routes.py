@@ -133,7 +133,9 @@ class Routes:
             close()
             raise
         headers = deadline_headers(core) if request.session_id else {}
-        return TurnResponse(turn, shape, call.trace, stream=request.stream, headers=headers, closing=close)
+        return TurnResponse(
+            turn, shape, call.trace, self._stage.stats, stream=request.stream, headers=headers, closing=close
+        )
 
     async def _watch(self, call: Call, turn: Turn) -> None:
         await client_gone(call.request.receive)

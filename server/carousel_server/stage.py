@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from carousel_server.admin_state import AdminState, Peer, PeersUpdate, RequestCounts, SessionCounts
 from carousel_server.failure import Failure
+from carousel_server.http_stats import HttpStats
 from carousel_server.identity import Identity, Verdict
 from carousel_server.memory_plan import MemoryPlan
 from carousel_server.prepare import Preparer
@@ -72,6 +73,7 @@ class Stage:
     identity: Identity
     plan: MemoryPlan
     version: str
+    stats: HttpStats = field(default_factory=HttpStats)
     progress: float = 0.0
     message: str = "starting"
     started: float = field(default_factory=time.monotonic)
@@ -131,5 +133,5 @@ class Stage:
     def metrics(self) -> bytes:
         """Prometheus text."""
         if self.core is not None:
-            return self.core.metrics()
-        return b"# TYPE carousel_serving gauge\ncarousel_serving 0\n"
+            return self.core.metrics() + self.stats.text(self.core.plan)
+        return b"# TYPE carousel_serving gauge\ncarousel_serving 0\n" + self.stats.text(self.plan)
