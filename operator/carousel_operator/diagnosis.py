@@ -111,7 +111,10 @@ def _exited(pod: PodView, memory_limit: int | None) -> Diagnosis | None:
 def _running(pod: PodView, now: float) -> Diagnosis:
     state = pod.admin
     if pod.initialising:
-        return Diagnosis("DownloadingModel", "DownloadingModel", f"{pod.name} is filling the model cache")
+        # The init container tells its progress as a loading server does.
+        said = state.message if state else "filling the model cache"
+        per_cent = round(state.progress * 100) if state else None
+        return Diagnosis("DownloadingModel", "DownloadingModel", f"{pod.name}: {said}", per_cent)
     if not pod.running:
         return Diagnosis("Pending", "PullingImage", f"{pod.name} is being created on {pod.node or 'no node yet'}")
     if state is None:

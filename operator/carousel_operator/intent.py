@@ -100,15 +100,13 @@ def told_change(server: InferenceServer, difference: Change | None, now: float) 
 
 
 def skews(spec: InferenceServerSpec, states: Mapping[str, AdminState | None]) -> list[tuple[str, AdminState]]:
-    """Pods whose own memory plan has other totals than each plan that the operator can make of the spec."""
-    plans = [memory.plan_for(spec, device) for device in memory.devices(spec)]
-    totals = {(plan.host_bytes, plan.gpu_bytes) for plan in plans if plan is not None}
-    if not totals:
-        return []
+    """Pods whose own memory plan has other totals than the operator's for the device that they run on."""
     return [
         (pod, state)
         for pod, state in states.items()
-        if state is not None and state.plan_host_bytes and (state.plan_host_bytes, state.plan_gpu_bytes) not in totals
+        if state is not None
+        and state.plan_host_bytes
+        and memory.skew(spec, state.plan_host_bytes, state.plan_gpu_bytes)
     ]
 
 

@@ -96,8 +96,8 @@ class Observer:
                 ip = (pod.get("status") or {}).get("podIP", "")
                 reading.states[pod["metadata"]["uid"]] = await self._admin.state(ip, reading.token)
 
-        running = [pod for pod in reading.pods if (pod.get("status") or {}).get("phase") == "Running"]
-        await asyncio.gather(*(one(pod) for pod in running))
+        asked = [pod for pod in reading.pods if pods.has_process(pod.get("status") or {})]
+        await asyncio.gather(*(one(pod) for pod in asked))
 
     async def _list(self, kind: Kind, namespace: str, selector: str) -> list[Json]:
         try:

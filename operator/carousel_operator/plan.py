@@ -67,7 +67,7 @@ def plan(want: Want, observed: Observed, now: float) -> Plan:
     before = [
         PushPeers(p.name, p.ip)
         for p in observed.pods
-        if p.admin is not None and p.admin.peers_generation != peers.generation
+        if p.admin is not None and not p.initialising and p.admin.peers_generation != peers.generation
     ]
     after = [
         *_limits(want, observed, resizes),
@@ -146,6 +146,7 @@ def _limits(want: Want, observed: Observed, resizes: dict[str, resize.ResizeStep
         PushLimits(p.name, p.ip, want.limits_generation, want.limits)
         for p in observed.pods
         if p.admin is not None
+        and not p.initialising
         and p.admin.limits_generation < want.limits_generation
         and (p.name not in resizes or resizes[p.name].may_push_limits)
     ]

@@ -88,6 +88,11 @@ def _waiting(status: Mapping[str, Any]) -> Waiting | None:
     return None
 
 
+def has_process(status: Mapping[str, Any]) -> bool:
+    """Something in the pod may answer on the admin port: the server, or the init container that downloads its model."""
+    return status.get("phase") == "Running" or (bool(status.get("podIP")) and _initialising(status))
+
+
 def _initialising(status: Mapping[str, Any]) -> bool:
     return any("running" in (c.get("state") or {}) for c in status.get("initContainerStatuses") or ())
 
