@@ -1,6 +1,8 @@
 """Limits from a file, the environment and flags: which wins, and what is refused."""
 
 import argparse
+import re
+from pathlib import Path
 
 import pytest
 from carousel_server.config import ConfigError, Setting, add_flags, load_config, settings
@@ -91,3 +93,9 @@ def test_what_cannot_be_honoured_is_refused_by_name(source: dict, says: str):
 def test_a_flag_cannot_be_shortened_by_accident():
     with pytest.raises(SystemExit):
         flags("--limits-active", "5")
+
+
+def test_the_page_on_configuration_has_every_setting_and_no_other():
+    page = (Path(__file__).parents[2] / "docs/configuration.md").read_text()
+    listed = re.findall(r"^\| `((?:limits|engine)\.[A-Za-z.]+)` \| [^|]+ \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+    assert listed == [setting.dotted for setting in settings()]
