@@ -29,6 +29,7 @@ def view(raw: Mapping[str, Any], admin: AdminState | None = None, admin_error: s
     state = container.get("state") or {}
     name = meta.get("name", "")
     scheduled = conditions.get("PodScheduled") or {}
+    failed = _failed_init(status)
     return PodView(
         name=name,
         uid=meta.get("uid", ""),
@@ -46,8 +47,8 @@ def view(raw: Mapping[str, Any], admin: AdminState | None = None, admin_error: s
         waiting=_waiting(status),
         initialising=_initialising(status),
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
-        restarts=container.get("restartCount", 0),
-        last_exit=_last_exit(container),
+        restarts=(failed or container).get("restartCount", 0),
+        last_exit=_last_exit(failed or container),
         unhealthy_devices=_unhealthy(container),
         resize=_resize(spec, container, conditions, annotations),
         mark=Mark.load(annotations.get(names.ANNOTATION_DRAIN)),
@@ -95,6 +96,15 @@ def has_process(status: Mapping[str, Any]) -> bool:
 
 def _initialising(status: Mapping[str, Any]) -> bool:
     return any("running" in (c.get("state") or {}) for c in status.get("initContainerStatuses") or ())
+
+
+def _failed_init(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """An init container that ended badly and waits to be tried again; its exit is then the pod's."""
+    for container in status.get("initContainerStatuses") or ():
+        ended = _last_exit(container)
+        if ended and ended.code != 0 and "running" not in (container.get("state") or {}):
+            return dict(container)
+    return None
 
 
 def _last_exit(container: Mapping[str, Any]) -> Exit | None:

@@ -38,3 +38,26 @@ def test_nothing_is_pushed_to_a_pod_that_only_downloads() -> None:
     observed = Observed(pods=(replace(POD, admin=Report("owner/model").state()),), statefulset_replicas=1)
     made = plan(Want(name="chat", revision="r", limits_generation=5), observed, 10.0)
     assert not [action for action in (*made.before, *made.after) if isinstance(action, PushLimits | PushPeers)]
+
+
+def init_state(**state: object) -> dict[str, object]:
+    """A pod whose init container is in this state, after an exit with 66."""
+    ended = {"terminated": {"exitCode": 66, "reason": "Error", "message": "carousel-server: no owner/other"}}
+    container = {"name": "fetch-model", "restartCount": 3, "state": state, "lastState": ended}
+    return {
+        "metadata": {"name": "chat-0"},
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Pending", "podIP": "10.0.0.1", "initContainerStatuses": [container]},
+    }
+
+
+def test_a_download_that_failed_is_model_missing_with_the_reason_it_gave() -> None:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
+    found = diagnose(pods.view(init_state(waiting=waiting)), None, 10.0)
+    assert (found.state, found.reason) == ("Failed", "ModelMissing")
+    assert found.message == "chat-0 exited with 66 (ModelMissing), 3 restarts: carousel-server: no owner/other"
+
+
+def test_a_download_that_is_tried_again_is_a_download() -> None:
+    found = diagnose(pods.view(init_state(running={"startedAt": "2026-01-01T00:00:00Z"})), None, 10.0)
+    assert found.reason == "DownloadingModel"
