@@ -21,6 +21,7 @@ _AS_TEMPLATE_PRINTS = {
     "item_separator": ", ",
     "key_separator": ": ",
     "lenient": True,
+    "coerce_one_of": True,
 }
 
 
@@ -44,7 +45,8 @@ def call_rules(tools: Sequence[Tool], control_tokens: Mapping[str, int], *, para
 
 def _parameters(tool: Tool) -> Iterator[tuple[str, Any, bool]]:
     schema = tool.parameters
-    required = schema.get("required", ())
+    names = schema.get("required")
+    required = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     declared = properties(schema, schema)
     for key in [*declared, *(key for key in required if key not in declared)]:
         if not key or set(key) & set("<>\n") or key != key.strip().rstrip("="):

@@ -96,23 +96,45 @@ class GrammarCompiler:
         try:
             source = grammar_source(constraint, tools, self._tokenizer, parallel=parallel)
         except RecursionError as error:
-            raise _failure(constraint, "it is nested too deeply") from error
+            raise self._failure(constraint, tools, "it is nested too deeply") from error
         with self._lock:
             if source in self._kept:
                 self._kept.move_to_end(source)
                 return self._kept[source]
-        wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(source, self._library)
-        if wrong:
-            raise _failure(constraint, messages[0])
+        if reason := self._wrong(source):
+            raise self._failure(constraint, tools, reason)
         matcher = llguidance.LLMatcher(self._library, source, log_level=0)
         first = matcher.deep_copy()
         first.compute_bitmask()  # expressions are built here, and their limits are met here
         if first.is_error():
-            raise _failure(constraint, first.get_error())
+            raise self._failure(constraint, tools, first.get_error())
         grammar = Grammar(matcher, self._tokenizer, _size(source))
         with self._lock:
             self._keep(source, grammar)
         return grammar
+
+    def _wrong(self, source: str) -> str:
+        """Why a grammar is wrong, "" when it is not."""
+        wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(source, self._library)
+        return str(messages[0]) if wrong else ""
+
+    def _failure(self, constraint: Constraint, tools: Sequence[Tool], reason: str) -> Failure:
+        reason = re.split(r"\n\s*\d+ \| ", reason)[0].removeprefix("at ").split("failed to compile JSON schema: ")[-1]
+        reason = reason.replace("Enable 'coerce_one_of' option to approximate oneOf with anyOf", "Use anyOf.")
+        code = "unsupported" if any(word in reason.lower() for word in _UNSUPPORTED) else "invalid_request"
+        param = "response_format.json_schema.schema"
+        if constraint.kind == "call":
+            param = next(
+                (f"tools[{n}].function.parameters" for n, tool in enumerate(tools) if self._alone(tool)), "tools"
+            )
+        return Failure(code, f"The schema cannot be enforced: {' '.join(reason.split())}", param=param)
+
+    def _alone(self, tool: Tool) -> str:
+        """Why this one tool cannot be enforced, "" when it can."""
+        try:
+            return self._wrong(grammar_source(Constraint("call"), (tool,), self._tokenizer, parallel=False))
+        except RecursionError as error:
+            return str(error)
 
     def _keep(self, source: str, grammar: Grammar) -> None:
         if source in self._kept or grammar.nbytes > self._max_bytes:
@@ -164,10 +186,3 @@ def grammar_source(constraint: Constraint, tools: Sequence[Tool], tokenizer: Tok
 def _size(source: str) -> int:
     """Bytes that a compiled grammar takes: measured 134 KB for 200 schemas of 20 properties, 1.4 KB of text each."""
     return 96 * 2**10 + 40 * len(source)
-
-
-def _failure(constraint: Constraint, reason: str) -> Failure:
-    reason = re.split(r"\n\s*\d+ \| ", reason)[0].removeprefix("at ").split("failed to compile JSON schema: ")[-1]
-    code = "unsupported" if any(word in reason.lower() for word in _UNSUPPORTED) else "invalid_request"
-    param = "tools" if constraint.kind == "call" else "response_format.json_schema.schema"
-    return Failure(code, f"The schema cannot be enforced: {' '.join(reason.split())}", param=param)

@@ -80,8 +80,7 @@ def enumerated(schema: Schema) -> list[Any]:
     """The members of a schema that lists its values, [] for any other."""
     if not isinstance(schema, Mapping):
         return []
-    members = [schema["const"]] if "const" in schema else schema.get("enum")
-    return members if isinstance(members, list) else []
+    return [schema["const"]] if "const" in schema else _list(schema.get("enum"))
 
 
 def types(schema: Schema, root: Schema, deep: int = 0) -> frozenset[str] | None:
@@ -91,18 +90,20 @@ def types(schema: Schema, root: Schema, deep: int = 0) -> frozenset[str] | None:
     found: list[frozenset[str] | None] = []
     if "$ref" in schema:
         found.append(types(_resolve(schema["$ref"], root), root, deep + 1))
-    if declared := schema.get("type"):
-        names = [declared] if isinstance(declared, str) else list(declared)
+    declared = schema.get("type")
+    if names := [
+        name for name in ([declared] if isinstance(declared, str) else _list(declared)) if isinstance(name, str)
+    ]:
         found.append(frozenset(names) | ({"integer"} if "number" in names else frozenset()))
     if members := enumerated(schema):
         found.append(frozenset(_NAMES.get(type(member), "object") for member in members))
     for word in ("anyOf", "oneOf"):
-        if branches := schema.get(word):
+        if branches := _list(schema.get(word)):
             found.append(_union([types(branch, root, deep + 1) for branch in branches]))
-    found += [types(branch, root, deep + 1) for branch in schema.get("allOf", ())]
-    if not declared and {"properties", "additionalProperties", "required"} & schema.keys():
+    found += [types(branch, root, deep + 1) for branch in _list(schema.get("allOf"))]
+    if not names and {"properties", "additionalProperties", "required"} & schema.keys():
         found.append(frozenset({"object"}))
-    if not declared and {"items", "prefixItems"} & schema.keys():
+    if not names and {"items", "prefixItems"} & schema.keys():
         found.append(frozenset({"array"}))
     known = [one for one in found if one is not None]
     if not known:
@@ -119,10 +120,15 @@ def properties(schema: Schema, root: Schema, deep: int = 0) -> dict[str, Schema]
     if "$ref" in schema:
         found |= properties(_resolve(schema["$ref"], root), root, deep + 1)
     for word in ("allOf", "anyOf", "oneOf"):
-        for branch in schema.get(word) or ():
+        for branch in _list(schema.get(word)):
             found |= properties(branch, root, deep + 1)
     own = schema.get("properties")
     return found | (dict(own) if isinstance(own, Mapping) else {})
+
+
+def _list(value: Any) -> list[Any]:
+    """A schema comes from a client: what should be a list and is none counts for nothing."""
+    return value if isinstance(value, list) else []
 
 
 def _union(branches: list[frozenset[str] | None]) -> frozenset[str] | None:

@@ -236,6 +236,26 @@ def test_a_schema_that_cannot_be_enforced_is_a_400_with_the_reason(
     assert "%json" not in caught.value.message
 
 
+def test_an_overlapping_one_of_is_refused_with_advice() -> None:
+    with pytest.raises(Failure, match=r"oneOf constraints are not supported. Use anyOf\.$"):
+        COMPILER.compile(Constraint("json_schema", schema={"oneOf": [{"type": "number"}, {"type": "integer"}]}), ())
+
+
+def test_keywords_of_a_tool_that_no_grammar_holds_are_advice() -> None:
+    loose = tool(
+        "loose",
+        v={"type": "object", "not": {}, "format": "nonsense", "oneOf": [{"type": "object"}, {"minProperties": 1}]},
+    )
+    assert allows(COMPILER.compile(Constraint("call"), (loose,)), call(("v", '{"a": 1}'), name="loose"))
+
+
+def test_a_wrong_schema_of_a_tool_is_refused_with_its_index() -> None:
+    for wrong in ({"type": "objekt"}, {"type": "array", "items": {"$ref": "#/nowhere"}}):
+        with pytest.raises(Failure) as caught:
+            COMPILER.compile(Constraint("call"), (NOW, tool("t", v=wrong)))
+        assert (caught.value.status, caught.value.param) == (400, "tools[1].function.parameters")
+
+
 def test_a_schema_nested_too_deeply_is_a_400() -> None:
     for depth in (300, 5000):
         schema: dict[str, Any] = {"type": "string"}

@@ -99,6 +99,20 @@ def test_arguments_are_always_valid_json(text: str, schema: Any) -> None:
     json.dumps(arguments([("k", text)], {"properties": {"k": {"type": "object", "enum": [schema]}}}), allow_nan=False)
 
 
+WORDS = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties", "items", "required", "nullable"]
+SCHEMAS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["object", "string", "integer", "#", "#/properties/k"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*WORDS, "k"]), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(SCHEMAS, st.sampled_from(["5", "null", "x", '{"a": []}', ""]))
+def test_a_schema_of_any_shape_does_no_harm(schema: Any, text: str) -> None:
+    found = arguments([("k", text)], {"properties": {"k": schema}} if not isinstance(schema, dict) else schema)
+    json.dumps(found, allow_nan=False)
+
+
 def test_of_a_repeated_key_the_last_counts() -> None:
     assert arguments([("k", "1"), ("k", "2")], {"properties": {"k": {"type": "integer"}}}) == {"k": 2}
 
