@@ -255,10 +255,10 @@ class TorchEngine:
         return Selected(token, logprob, tuple(top))
 
     def _accepted(self, proposals: list[int], chosen: list[Selected]) -> int:
-        """Rows to keep: the fed token, and drafts as long as they are what the model chose and do not end the text."""
+        """Rows to keep: the fed token, and drafts for as long as they are what the model chose."""
         taken = 1
         for proposal, selected in zip(proposals, chosen, strict=False):
-            if proposal != selected.token or proposal in self.info.stop_tokens:
+            if proposal != selected.token:
                 break
             taken += 1
         return taken
@@ -311,6 +311,8 @@ class TorchEngine:
         out: list[int] = []
         for i in range(width):
             best = head.best(self.model.draft_logits(streams), self.info.valid_tokens)
+            if int(best) in self.info.stop_tokens:
+                break  # it would only ever be the pending token, which needs no row
             out.append(int(best))
             if i + 1 < width:
                 streams = self.model.draft(slot, best, streams, seq.length + i)
