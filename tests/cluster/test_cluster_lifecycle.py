@@ -23,7 +23,7 @@ def up() -> str:
 
 
 def down() -> str:
-    return run([KIT / "down.sh"], timeout=120)
+    return run([KIT / "down.sh"], timeout=300)
 
 
 def traces() -> list[str]:

@@ -65,6 +65,7 @@ remove_tables
 for d in /sys/fs/cgroup/*/kubepods /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/k8s.io /sys/fs/cgroup/*/"$NODE_NAME"-* /sys/fs/cgroup/"$NODE_NAME"-*; do
   [ -d "$d" ] && find "$d" -depth -type d -exec rmdir {} \; 2>/dev/null
 done
+say "mounts, links, rules and cgroups removed"
 [ -f "$CLUSTER_DIR/sysctl.old" ] && tac "$CLUSTER_DIR/sysctl.old" | while read -r s; do sysctl -qw "$s"; done
 rm -rf /var/lib/kubelet /var/log/pods /var/log/containers /run/containerd/runc/k8s.io
 for s in /run/containerd/s/*; do [ -S "$s" ] && ! ss -Hlx "src unix:$s" 2>/dev/null | grep -q . && rm -f "$s"; done   # sockets of shims that are gone
