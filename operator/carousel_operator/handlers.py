@@ -3,7 +3,10 @@
 Only `on.event` is used: kopf then writes neither a finalizer nor an annotation on any object.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -15,6 +18,9 @@ from carousel_operator.reconcile import Key
 Enqueue = Callable[[Key, bool], None]  # key, whether the user changed the spec
 NodeChanged = Callable[[str], None]
 
+log = logging.getLogger("carousel.operator")
+
+FIRST_RESTART, LAST_RESTART = 0.5, 60.0  # seconds until the watches start again
 WATCHED = (kinds.STATEFUL_SET, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP, kinds.SECRET, kinds.BUDGET)
 
 
@@ -43,6 +49,32 @@ def registry(enqueue: Enqueue, node_changed: NodeChanged | None) -> kopf.Operato
     if node_changed is not None:
         _watch_nodes(found, node_changed)
     return found
+
+
+async def watch(
+    found: kopf.OperatorRegistry, chosen: kopf.OperatorSettings, namespaces: Sequence[str], liveness: str | None = None
+) -> None:
+    """Run kopf until a signal comes. An error that it does not survive costs a new start, with a new list of all.
+
+    kopf reconnects by itself after a 410 or a lost connection; any other error inside a watch ends it.
+    """
+    delay = FIRST_RESTART
+    while True:
+        began = time.monotonic()
+        try:
+            await kopf.operator(
+                registry=found,
+                settings=chosen,
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=list(namespaces),
+                liveness_endpoint=liveness,
+            )
+            return
+        except Exception as error:
+            delay = FIRST_RESTART if time.monotonic() - began > LAST_RESTART else min(delay * 2, LAST_RESTART)
+            log.error("the watches ended (%s) and start again in %.0f s", error, delay)
+            await asyncio.sleep(delay)
 
 
 def settings(*, namespaced: bool) -> kopf.OperatorSettings:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import kopf
-
 from carousel_operator import handlers, kinds
 from carousel_operator.admin_client import AdminClient
 from carousel_operator.api import Api, ApiError
@@ -156,15 +154,9 @@ async def run(options: Options, metrics: Metrics | None = None) -> None:
         metrics.serve("0.0.0.0", options.metrics_port)
     await check_schema(api)
     registry = handlers.registry(process.enqueue, None if namespaced else process.node_changed)
-    operator = kopf.operator(
-        registry=registry,
-        settings=handlers.settings(namespaced=namespaced),
-        standalone=True,
-        clusterwide=not namespaced,
-        namespaces=list(options.namespaces),
-        liveness_endpoint=f"http://{options.health_address}/healthz" if options.health_address else None,
-    )
-    tasks = [asyncio.create_task(part) for part in (operator, process.work(), process.resync(), presence.watch())]
+    liveness = f"http://{options.health_address}/healthz" if options.health_address else None
+    watches = handlers.watch(registry, handlers.settings(namespaced=namespaced), options.namespaces, liveness)
+    tasks = [asyncio.create_task(part) for part in (watches, process.work(), process.resync(), presence.watch())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
