@@ -84,26 +84,26 @@ def _code(entries: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _spec_rows(schema: Schema) -> Iterator[tuple[str, ...]]:
-    for path, field, required in _walk(schema):
+    for path, field, required in walk(schema):
         default = "required" if required else f"`{_plain(field['default'])}`" if "default" in field else ""
         kind = "as in Kubernetes" if path in AS_IN_A_POD else _kind(field)
         yield f"`{path}`", kind, default, field.get("description", ""), change.class_of(path)
 
 
 def _status_rows(schema: Schema) -> Iterator[tuple[str, ...]]:
-    for path, field, _ in _walk(schema, lists=True):
+    for path, field, _ in walk(schema, lists=True):
         yield f"`{path}`", _kind(field), field.get("description", "")
 
 
-def _walk(schema: Schema, prefix: str = "", *, lists: bool = False) -> Iterator[tuple[str, Schema, bool]]:
+def walk(schema: Schema, prefix: str = "", *, lists: bool = False) -> Iterator[tuple[str, Schema, bool]]:
     """Leaves, in the order of the models."""
     for name, field in schema.get("properties", {}).items():
         path = f"{prefix}{name}"
         items = field.get("items", {})
         if field.get("properties") and path not in AS_IN_A_POD:
-            yield from _walk(field, f"{path}.", lists=lists)
+            yield from walk(field, f"{path}.", lists=lists)
         elif lists and items.get("properties"):
-            yield from _walk(items, f"{path}[].", lists=lists)
+            yield from walk(items, f"{path}[].", lists=lists)
         else:
             yield path, field, name in schema.get("required", ())
 

@@ -124,19 +124,23 @@ def _quantity(schema: Mapping[str, Any], metadata: list[Any]) -> Schema:
     found = {**schema, "maxLength": MAX_QUANTITY}
     checks = []
     for item in metadata:
-        if isinstance(item, at.Gt | at.Ge):
-            least = item.gt if isinstance(item, at.Gt) else item.ge
-            checks += _at_least(str(schema.get("pattern")), int(str(least)), isinstance(item, at.Gt))
+        for kind, sign, words in _BOUNDS:
+            if isinstance(item, kind):
+                bound = int(str(getattr(item, kind.__name__.lower())))
+                checks += _bound(str(schema.get("pattern")), bound, sign, words)
     return {**found, "x-kubernetes-validations": checks} if checks else found
 
 
-def _at_least(pattern: str, least: int, strict: bool) -> list[Schema]:
-    sign, words = (">", "more than") if strict else (">=", "at least")
+_BOUNDS = ((at.Gt, ">", "more than"), (at.Ge, ">=", "at least"), (at.Le, "<=", "at most"))
+
+
+def _bound(pattern: str, bound: int, sign: str, words: str) -> list[Schema]:
     if pattern == DURATION_PATTERN:
-        if least == 0 and not strict:
+        if bound == 0 and sign == ">=":
             return []  # the pattern has no sign
-        return [{"rule": f"duration(self) {sign} duration('{least}s')", "message": f"must be {words} {least}s"}]
-    shown = format_bytes(least) if pattern == BYTES_PATTERN else format_cpu(least)
+        shown = _short_duration(bound)
+        return [{"rule": f"duration(self) {sign} duration('{shown}')", "message": f"must be {words} {shown}"}]
+    shown = format_bytes(bound) if pattern == BYTES_PATTERN else format_cpu(bound)
     rule = f"quantity(string(self)).compareTo(quantity('{shown}')) {sign} 0"
     return [{"rule": rule, "message": f"must be {words} {shown}"}]
 

@@ -15,6 +15,7 @@ from carousel_operator.pod_fields import PolicyPeer, Port
 Preset = Literal["qwen3.8-flash-next-fp8", "qwen3.8-flash-next-bf16", "tiny"]
 SourceKind = Literal["pvc", "oci", "hf", "embedded"]
 MIN_HOST_MEMORY = 64 * 2**20
+DAY, WEEK = 86_400, 7 * 86_400
 
 
 class SecretKey(Model):
@@ -158,9 +159,11 @@ class Resources(Model):
 class Drain(Model):
     """How long a pod waits for its sessions and requests before it goes."""
 
-    session_timeout: Duration = Field(600.0, ge=0, description="Longest wait for sessions.")
+    session_timeout: Duration = Field(600.0, ge=0, le=WEEK, description="Longest wait for sessions; at most 168h.")
     request_timeout: Duration = Field(120.0, ge=0, description="Longest wait for requests; at most 1h.")
-    idle_grace: Duration = Field(120.0, ge=0, description="A session idle for this long does not hold up a drain.")
+    idle_grace: Duration = Field(
+        120.0, ge=0, le=WEEK, description="A session idle for this long does not hold up a drain; at most 168h."
+    )
     policy: Literal["WaitForSessions", "WaitForRequests", "Immediate"] = Field(
         "WaitForSessions", description="What a drain waits for, up to the time-out of the same name."
     )
@@ -169,7 +172,9 @@ class Drain(Model):
 class Startup(Model):
     """The start-up budget."""
 
-    timeout: Duration = Field(1200.0, gt=0, description="A server that is not ready within this time is restarted.")
+    timeout: Duration = Field(
+        1200.0, gt=0, le=DAY, description="A server that is not ready within this time is restarted; at most 24h."
+    )
 
 
 class Restart(Model):

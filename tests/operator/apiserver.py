@@ -63,7 +63,7 @@ class ApiServer:
         """The certificate that the server made for itself."""
         return self.folder / "certs/apiserver.crt"
 
-    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 30) -> str:
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Output of kubectl. Raises Refused."""
         command = [binaries() / "kubectl", "--kubeconfig", self.kubeconfig, f"--request-timeout={timeout:.0f}s", *args]
         done = subprocess.run(command, input=stdin, text=True, capture_output=True, timeout=timeout + 5)
@@ -80,7 +80,7 @@ class ApiServer:
         if self._http is None:
             context = ssl.create_default_context(cafile=str(self.ca))
             headers = {"Authorization": f"Bearer {TOKEN}"}
-            self._http = httpx.Client(base_url=self.url, verify=context, headers=headers, timeout=30, trust_env=False)
+            self._http = httpx.Client(base_url=self.url, verify=context, headers=headers, timeout=120, trust_env=False)
         data = None if body is None else json.dumps(body)
         answer = self._http.request(method, path, content=data, headers={"Content-Type": content})
         if answer.is_error:

@@ -14,7 +14,7 @@ from tests.operator.apiserver import ApiServer, Refused, running
 def api() -> Iterator[ApiServer]:
     """An API server with the CRD, for tests marked `api`. Each test uses names of its own."""
     with running() as server:
-        server.apply(custom_resource_definition())
+        server.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", custom_resource_definition())
         wait_until_served(server)
         yield server
 
@@ -36,6 +36,6 @@ def wait_until_served(server: ApiServer) -> None:
 def live() -> Iterator[ApiServer]:
     """As `api`, with Kubernetes' own controllers: StatefulSets make pods, owners collect their children."""
     with running(controllers=True) as server:
-        server.apply(custom_resource_definition())
+        server.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", custom_resource_definition())
         wait_until_served(server)
         yield server

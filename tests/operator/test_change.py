@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from carousel_operator import change, revision
 from carousel_operator.crd import open_api_schema
-from carousel_operator.reference import _walk
+from carousel_operator.reference import walk
 from carousel_operator.resource import InferenceServerSpec
 from carousel_operator.revision import Reference
 from hypothesis import HealthCheck, given, settings
@@ -83,7 +83,7 @@ def test_a_change_has_a_class_and_names_its_fields(
 
 def test_every_field_of_the_spec_has_a_class() -> None:
     spec = open_api_schema()["properties"]["spec"]
-    assert {change.class_of(path) for path, _, _ in _walk(spec)} == {"None", "Hot", "Resize", "Restart"}
+    assert {change.class_of(path) for path, _, _ in walk(spec)} == {"None", "Hot", "Resize", "Restart"}
     with pytest.raises(KeyError):
         change.class_of("colour")
 

@@ -220,7 +220,7 @@ def test_the_children_of_a_sample_apply_and_a_second_time_change_nothing(api: Ap
     assert [apply_child(api, child) for child in children] == first
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=specs())
 def test_every_valid_spec_is_accepted_and_so_are_its_children(api: ApiServer, body: dict[str, Any]) -> None:
     stored = create(api, "random", body)

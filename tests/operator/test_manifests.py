@@ -83,7 +83,7 @@ def test_every_field_of_the_spec_is_in_the_sample_of_every_field_except_the_othe
         return True
 
     other_choices = ("model.source.", "gpu.", "cache.")
-    paths = [path for path, _, _ in reference._walk(crd.open_api_schema()["properties"]["spec"])]
+    paths = [path for path, _, _ in reference.walk(crd.open_api_schema()["properties"]["spec"])]
     assert [p for p in paths if not given(p) and not p.startswith(other_choices)] == []
 
 
