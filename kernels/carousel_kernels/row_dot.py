@@ -39,6 +39,33 @@ def add_scaled_rows(b_w, p_x, stride_x, b_s, m_k, a0, a1, a2, a3, R: tl.constexp
 
 
 @triton.jit
+def split_rows(p_x, stride_x, o_k, m_k, R: tl.constexpr):
+    """[16, K] bf16: four rows as three bf16 parts each, which together hold an fp32 value; row i is part i // 4 of row i % 4.
+
+    So one tensor-core product with M = 16 gives up to four rows an fp32-grade result; a row's result depends on itself.
+    """
+    o_i = tl.arange(0, 16)
+    m_i = (o_i % 4 < R) & (o_i < 12)
+    b_x = tl.load(p_x + (o_i % 4)[:, None] * stride_x + o_k[None, :], mask=m_i[:, None] & m_k[None, :], other=0.0)
+    high = b_x.to(tl.bfloat16)
+    rest = b_x - high.to(tl.float32)
+    middle = rest.to(tl.bfloat16)
+    low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+    part = (o_i // 4)[:, None]
+    return tl.where(part == 0, high, tl.where(part == 1, middle, low))
+
+
+@triton.jit
+def join_rows(acc, BN: tl.constexpr):
+    """[4, N] from the [16, N] product of `split_rows`: the parts of each row added, smallest first."""
+    parts = tl.reshape(acc, [4, 4, BN])
+    o_p = tl.arange(0, 4)[:, None, None]
+    high = tl.sum(tl.where(o_p == 0, parts, 0.0), 0)
+    middle = tl.sum(tl.where(o_p == 1, parts, 0.0), 0)
+    return high + (middle + tl.sum(tl.where(o_p == 2, parts, 0.0), 0))
+
+
+@triton.jit
 def silu(x):
     """x * sigmoid(x)"""
     return x * tl.sigmoid(x)

@@ -15,6 +15,7 @@ import torch
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.protocol import SamplerParams
 
+from tests.bench.gpu_check import check
 from tests.bench.gpu_random_model import build, released
 
 GREEDY = SamplerParams()
@@ -64,12 +65,15 @@ def commit() -> str:
 
 def main() -> None:
     begin = time.perf_counter()
+    errors = check()
+    print(f"8 layers against the fp32 definition: {errors}, {time.perf_counter() - begin:.1f} s")
+    begin = time.perf_counter()
     bench = build(released())
     torch.cuda.synchronize()
     print(f"built in {time.perf_counter() - begin:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB on the GPU")
     engine = bench.engine
     prompt = torch.randint(0, 248000, (512,), generator=torch.Generator().manual_seed(3)).tolist()
-    result: dict[str, Any] = dict(device=torch.cuda.get_device_name(), commit=commit(), torch=torch.__version__)
+    result: dict[str, Any] = dict(errors=errors, device=torch.cuda.get_device_name(), commit=commit(), torch=torch.__version__)
     with torch.inference_mode():
         seqs = [engine.create(8192) for _ in range(2)]
         for s in seqs:

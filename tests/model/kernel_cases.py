@@ -31,6 +31,7 @@ from carousel_kernels.ngram import triton as ngram
 from carousel_kernels.ngram_gate import reference as ngram_gate_reference
 from carousel_kernels.ngram_gate import triton as ngram_gate
 from carousel_kernels.norm import reference as norm_reference
+from carousel_kernels.norm import triton as norm
 from carousel_kernels.rope import reference as rope
 from carousel_kernels.router import reference as router_reference
 from carousel_kernels.router import triton as router
@@ -135,7 +136,8 @@ def delta(device: str, kh: int, vh: int, dk: int, dv: int, before: int, rows: in
     wanted = norm_reference.gated_rms_norm(o, scale, z.reshape(total, -1), EPS, "sigmoid" if sigmoid else "silu")
 
     slots, slot = 3, 1
-    rings = poisoned(slots, 16, channels + 2 * vh, device=draw.device).nan_to_num_(7.0)
+    rings = poisoned(slots, 8, channels, device=draw.device)
+    replay = poisoned(slots, 8, channels + 2 * vh, device=draw.device)
     memory = poisoned(slots, vh, dk, dv, device=draw.device)
     applied = torch.zeros(slots, dtype=torch.int64, device=draw.device)
     if before:
@@ -148,20 +150,18 @@ def delta(device: str, kh: int, vh: int, dk: int, dv: int, before: int, rows: in
         close(o_got, o[:before], 1e-4 if device == "cpu" or sigmoid else 5e-3, "chunked output")
         close(memory[slot], states[before - 1], 1e-4 if device == "cpu" or sigmoid else 5e-3, "chunked state")
         memory[slot] = states[before - 1]
-        causal_conv.keep(torch.cat([y[:before, :channels], ab], 1), rings[slot], 0)
+        causal_conv.keep(y[:before, :channels], rings[slot], 0)
         applied[slot] = before
     at, size = before, 1
     results = torch.empty(total, vh * dv, device=draw.device)
 
-    def run(first: int, count: int, flush: bool = False) -> Tensor:
-        out = poisoned(count, vh * dv, device=draw.device)
+    def run(first: int, count: int) -> Tensor:
+        rule = poisoned(count, vh, dv, device=draw.device)
         where = torch.tensor([slot, *range(first, first + count)], device=draw.device)
-        gated_delta.step(
-            y[first : first + count], rings, memory, taps, decay, bias, scale, out, where, applied,
-            key_heads=kh, eps=EPS, sigmoid=sigmoid, flush=flush,
-        )  # fmt: skip
+        own = y[first : first + count]
+        gated_delta.step(own, rings, replay, memory, taps, decay, bias, rule, where, applied, key_heads=kh)
         applied[slot] = first
-        return out
+        return norm.gated_rms_norm(rule, scale, own[:, channels : channels + vh * dv], EPS, sigmoid, torch.float32)
 
     while at < total:
         count = min(size, total - at)
@@ -171,17 +171,14 @@ def delta(device: str, kh: int, vh: int, dk: int, dv: int, before: int, rows: in
         at += kept
         size = size % 4 + 1
     close(results[before:], wanted[before:], 1e-5, "step")
-    for t in range(before, total):  # bitwise: the rows once more, one by one, from the same start
-        pass
     if not before:
         applied.zero_()
         single = torch.cat([run(t, 1) for t in range(total)])
         assert torch.equal(single, results), "a row of a step depends on the rows beside it or on a replay"
     where = torch.tensor([slot, total], device=draw.device)
     gated_delta.step(
-        y[:1], rings, memory, taps, decay, bias, scale, results[:1].clone(), where, applied,
-        key_heads=kh, eps=EPS, sigmoid=sigmoid, flush=True,
-    )  # fmt: skip
+        y[:1], rings, replay, memory, taps, decay, bias, results, where, applied, key_heads=kh, flush=True
+    )
     close(memory[slot], states[total - 1], 1e-5, "state")
 
 

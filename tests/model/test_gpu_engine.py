@@ -197,9 +197,10 @@ def test_nan_logits_fail_the_request_and_not_the_engine(gpu):
     plain = text(gpu, prompt, 20, 0)
     seq = gpu.create(256)
     gpu.prefill(seq, prompt)
-    for layer in gpu.state.layers:
-        if hasattr(layer, "states"):
-            layer.states[seq.slot].fill_(torch.nan)
+    with torch.inference_mode():
+        for layer in gpu.state.layers:
+            if hasattr(layer, "states"):
+                layer.states[seq.slot].fill_(torch.nan)
     with pytest.raises(EngineError, match="not numbers"):
         gpu.step(seq, 5, GREEDY, 0)
     gpu.release(seq)

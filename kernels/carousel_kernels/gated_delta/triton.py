@@ -1,4 +1,4 @@
-"""DeltaNet on the GPU: one step of a few rows with convolution, rule, norm and gate in one kernel; chunks for prefill.
+"""DeltaNet on the GPU: a step of a few rows, convolution and rule; chunks for prefill.
 
 The state in memory is the one before the last fed rows: a step first replays the rows that were accepted since, writes
 the state, then computes its own rows without writing. Taking rows back is therefore setting a length, at no traffic.
@@ -9,96 +9,113 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import silu, when
+from carousel_kernels.row_dot import INTERPRETED, silu, when
 
 CHUNK = 64
 
 
 @triton.jit
-def _conv(q0, p_y, p_ring, p_taps, t, o_c, m_c, stride_y, stride_ring, C, W: tl.constexpr, TAPS: tl.constexpr):
-    """silu of the convolution at position t for channels o_c; rows from position q0 on are in y, earlier in the ring."""
+def _conv(start, p_y, p_ring, p_taps, t, o_c, m_c, stride_y, C: tl.constexpr, W: tl.constexpr, TAPS: tl.constexpr):
+    """silu of the convolution at position t for channels o_c; rows from position start on are in y, earlier in the ring."""
     acc = tl.zeros([o_c.shape[0]], tl.float32)
     for j in tl.static_range(TAPS):
         at = t - (TAPS - 1) + j
-        b_x = tl.load(p_y + (at - q0) * stride_y + o_c, mask=when(m_c, at >= q0), other=0.0)
-        b_x += tl.load(p_ring + (at % W) * stride_ring + o_c, mask=when(m_c, (at >= 0) & (at < q0)), other=0.0)
+        b_x = tl.load(p_y + (at - start) * stride_y + o_c, mask=when(m_c, at >= start), other=0.0)
+        b_x += tl.load(p_ring + (at % W) * C + o_c, mask=when(m_c, (at >= 0) & (at < start)), other=0.0)
         acc += b_x * tl.load(p_taps + j * C + o_c, mask=m_c, other=0.0)
     return silu(acc)
 
 
 @triton.jit
-def _step(
+def _rows(
     p_y,
     p_ring,
-    p_state,
+    p_replay,
     p_taps,
     p_decay,
     p_bias,
-    p_scale,
-    p_out,
     p_where,
-    p_applied,
-    rows,
     stride_y,
-    eps,
     KH: tl.constexpr,
     VH: tl.constexpr,
     DK: tl.constexpr,
     DV: tl.constexpr,
     W: tl.constexpr,
     TAPS: tl.constexpr,
-    SIGMOID: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+):
+    i_r, i_h = tl.program_id(0), tl.program_id(1)
+    C: tl.constexpr = 2 * KH * DK + VH * DV
+    slot, start = tl.load(p_where), tl.load(p_where + 1)
+    t = start + i_r
+    p_ring += slot * W * C
+    p_o = p_ring + (t % W) * C
+    p_r = p_y + i_r * stride_y
+    p_out = p_replay + (slot * W + t % W) * (C + 2 * VH)
+    o_k, o_v = tl.arange(0, BK), tl.arange(0, BV)
+    m_k, m_v = o_k < DK, o_v < DV
+    c_v = 2 * KH * DK + i_h * DV + o_v
+    b_v = _conv(start, p_y, p_ring, p_taps, t, c_v, m_v, stride_y, C, W, TAPS)
+    tl.store(p_out + c_v, b_v, mask=m_v)
+    tl.store(p_o + c_v, tl.load(p_r + c_v, mask=m_v, other=0.0), mask=m_v)
+    if i_h % (VH // KH) == 0:
+        c_q = i_h // (VH // KH) * DK + o_k
+        b_q = _conv(start, p_y, p_ring, p_taps, t, c_q, m_k, stride_y, C, W, TAPS)
+        b_q = b_q * tl.rsqrt(tl.sum(b_q * b_q) + 1e-6) / tl.sqrt(DK * 1.0)
+        c_k = KH * DK + c_q
+        b_k = _conv(start, p_y, p_ring, p_taps, t, c_k, m_k, stride_y, C, W, TAPS)
+        b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k) + 1e-6)
+        tl.store(p_out + c_q, b_q, mask=m_k)
+        tl.store(p_out + c_k, b_k, mask=m_k)
+        tl.store(p_o + c_q, tl.load(p_r + c_q, mask=m_k, other=0.0), mask=m_k)
+        tl.store(p_o + c_k, tl.load(p_r + c_k, mask=m_k, other=0.0), mask=m_k)
+    x = tl.load(p_r + C + VH * DV + VH + i_h) + tl.load(p_bias + i_h)
+    soft = tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
+    tl.store(p_out + C + i_h, tl.exp(tl.load(p_decay + i_h) * soft))
+    tl.store(p_out + C + VH + i_h, tl.sigmoid(tl.load(p_r + C + VH * DV + i_h)))
+
+
+@triton.jit
+def _states(
+    p_replay,
+    p_state,
+    p_out,
+    p_where,
+    p_applied,
+    rows,
+    KH: tl.constexpr,
+    VH: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    W: tl.constexpr,
     FLUSH: tl.constexpr,
     BK: tl.constexpr,
     BV: tl.constexpr,
 ):
-    i_h = tl.program_id(0)
+    i_h, i_v = tl.program_id(0), tl.program_id(1)
     C: tl.constexpr = 2 * KH * DK + VH * DV
-    stride_ring: tl.constexpr = C + 2 * VH
-    slot = tl.load(p_where)
-    start = tl.load(p_where + 1)
+    slot, start = tl.load(p_where), tl.load(p_where + 1)
     done = tl.load(p_applied + slot)
-    o_k, o_v = tl.arange(0, BK), tl.arange(0, BV)
+    o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
     m_k, m_v = o_k < DK, o_v < DV
-    i_kh = i_h // (VH // KH)
-    c_q, c_k, c_v = i_kh * DK + o_k, KH * DK + i_kh * DK + o_k, 2 * KH * DK + i_h * DV + o_v
-    p_ring += slot * W * stride_ring
     p_s = p_state + (slot * VH + i_h) * DK * DV + o_k[:, None] * DV + o_v[None, :]
     m_s = m_k[:, None] & m_v[None, :]
     b_s = tl.load(p_s, mask=when(m_s, done > 0), other=0.0)
-    decay, bias = tl.load(p_decay + i_h), tl.load(p_bias + i_h)
-    b_scale = tl.load(p_scale + o_v, mask=m_v, other=0.0)
+    p_replay += slot * W * (C + 2 * VH)
     for t in range(done, start + rows):
-        new = t >= start
         if t == start:
             tl.store(p_s, b_s, mask=m_s)
-        b_q = _conv(start, p_y, p_ring, p_taps, t, c_q, m_k, stride_y, stride_ring, C, W, TAPS)
-        b_k = _conv(start, p_y, p_ring, p_taps, t, c_k, m_k, stride_y, stride_ring, C, W, TAPS)
-        b_v = _conv(start, p_y, p_ring, p_taps, t, c_v, m_v, stride_y, stride_ring, C, W, TAPS)
-        p_r = p_y + (t - start) * stride_y
-        p_o = p_ring + (t % W) * stride_ring
-        b = tl.load(p_r + C + VH * DV + i_h, mask=new, other=0.0) + tl.load(p_o + C + i_h, mask=t < start, other=0.0)
-        a = tl.load(p_r + C + VH * DV + VH + i_h, mask=new, other=0.0)
-        a += tl.load(p_o + C + VH + i_h, mask=t < start, other=0.0)
-        b_q = b_q * tl.rsqrt(tl.sum(b_q * b_q) + 1e-6) / tl.sqrt(DK * 1.0)
-        b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k) + 1e-6)
-        x = a + bias
-        soft = tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
-        b_s = b_s * tl.exp(decay * soft)
-        b_d = (b_v - tl.sum(b_s * b_k[:, None], 0)) * tl.sigmoid(b)
+        p_r = p_replay + (t % W) * (C + 2 * VH)
+        o_q = i_h // (VH // KH) * DK + o_k
+        b_q = tl.load(p_r + o_q, mask=m_k, other=0.0)
+        b_k = tl.load(p_r + KH * DK + o_q, mask=m_k, other=0.0)
+        b_v = tl.load(p_r + 2 * KH * DK + i_h * DV + o_v, mask=m_v, other=0.0)
+        b_s = b_s * tl.load(p_r + C + i_h)
+        b_d = (b_v - tl.sum(b_s * b_k[:, None], 0)) * tl.load(p_r + C + VH + i_h)
         b_s += b_k[:, None] * b_d[None, :]
         b_o = tl.sum(b_s * b_q[:, None], 0)
-        b_z = tl.load(p_r + C + i_h * DV + o_v, mask=when(m_v, new), other=0.0)
-        gate = tl.sigmoid(b_z) if SIGMOID else silu(b_z)
-        b_o = b_o / tl.sqrt(tl.sum(b_o * b_o) / DV + eps) * b_scale * gate
-        tl.store(p_out + (t - start) * VH * DV + i_h * DV + o_v, b_o, mask=when(m_v, new))
-        # the ring keeps what a replay needs; rows of this step are read from y until its last kernel has run
-        tl.store(p_o + c_v, tl.load(p_r + c_v, mask=when(m_v, new), other=0.0), mask=when(m_v, new))
-        first = new & (i_h % (VH // KH) == 0)
-        tl.store(p_o + c_q, tl.load(p_r + c_q, mask=when(m_k, first), other=0.0), mask=when(m_k, first))
-        tl.store(p_o + c_k, tl.load(p_r + c_k, mask=when(m_k, first), other=0.0), mask=when(m_k, first))
-        tl.store(p_o + C + i_h, b, mask=new)
-        tl.store(p_o + C + VH + i_h, a, mask=new)
+        tl.store(p_out + (t - start) * VH * DV + i_h * DV + o_v, b_o, mask=when(m_v, t >= start))
     if FLUSH:
         tl.store(p_s, b_s, mask=m_s)
 
@@ -106,37 +123,44 @@ def _step(
 def step(
     y: Tensor,
     ring: Tensor,
+    replay: Tensor,
     states: Tensor,
     taps: Tensor,
     decay: Tensor,
     dt_bias: Tensor,
-    scale: Tensor,
     out: Tensor,
     where: Tensor,
     applied: Tensor,
     *,
     key_heads: int,
-    eps: float,
-    sigmoid: bool,
     flush: bool = False,
 ) -> None:
-    """Convolution, delta rule, gated norm of R <= 4 rows of the sequence in slot where[0], from position where[1] on.
+    """Convolution and delta rule of R <= 4 rows of the sequence in slot where[0], from position where[1] on.
 
-    y [R, channels + width + 2 h_v]: qkv, z, b, a as projected. ring [slots, W, channels + 2 h_v]: qkv, b, a of position p
-    at p % W, W >= 2 * 4 + taps - 1. states [slots, h_v, dk, dv] fp32, the state after `applied[slot]` rows, brought up
-    to where[1] rows here; the caller sets applied afterwards. taps [K, channels]; out [R, h_v * dv] fp32.
+    y [R, channels + width + 2 h_v]: qkv, z, b, a as projected. ring [slots, W, channels]: qkv as projected, and replay
+    [slots, W, channels + 2 h_v]: q, k, v, alpha, beta as the rule takes them, of position p at p % W, W >= 8. states
+    [slots, h_v, dk, dv] fp32, the state after `applied[slot]` rows, brought up to where[1] rows here; the caller sets
+    applied afterwards. taps [K, channels]; out [R, h_v, dv] fp32, before norm and gate.
     `flush` takes no row of y: it only brings the state up to where[1].
     """
     rows = 0 if flush else y.shape[0]
     _, heads, dk, dv = states.shape
-    if rows > 4 or ring.shape[1] < 8 + taps.shape[0] - 1 or not (ring.is_contiguous() and states.is_contiguous()):
-        raise ValueError(f"{rows} rows with a ring of {ring.shape[1]}: at most 4 rows, contiguous ring and states")
+    window = ring.shape[1]
+    if rows > 4 or window < 4 + max(4, taps.shape[0] - 1) or replay.shape[1] != window:
+        raise ValueError(f"{rows} rows with rings of {window} and {replay.shape[1]}: at most 4 rows, rings of 8")
+    if not (ring.is_contiguous() and replay.is_contiguous() and states.is_contiguous() and out.is_contiguous()):
+        raise ValueError("rings, states and out must be contiguous")
+    sizes = dict(KH=key_heads, VH=heads, DK=dk, DV=dv, W=window)
     bk, bv = triton.next_power_of_2(dk), triton.next_power_of_2(dv)
-    _step[(heads,)](
-        y, ring, states, taps, decay, dt_bias, scale, out, where, applied, rows, y.stride(0), eps,
-        KH=key_heads, VH=heads, DK=dk, DV=dv, W=ring.shape[1], TAPS=taps.shape[0], SIGMOID=sigmoid, FLUSH=flush,
-        BK=bk, BV=bv, num_warps=8 if bk * bv >= 8192 else 4,
-    )  # fmt: skip
+    if rows:
+        _rows[(rows, heads)](
+            y, ring, replay, taps, decay, dt_bias, where, y.stride(0),
+            **sizes, TAPS=taps.shape[0], BK=bk, BV=bv, num_warps=2,
+        )  # fmt: skip
+    split = bv if INTERPRETED else min(bv, 32)
+    _states[(heads, triton.cdiv(dv, split))](
+        replay, states, out, where, applied, rows, **sizes, FLUSH=flush, BK=bk, BV=split, num_warps=4
+    )
 
 
 @triton.jit

@@ -101,50 +101,45 @@ def _mix_up(
     BH: tl.constexpr,
     BK: tl.constexpr,
 ):
-    o_h = tl.program_id(0) * BH + tl.arange(0, BH)
-    m_h = o_h < H
-    x0 = tl.zeros([BH], tl.float32)
-    x1, x2, x3 = x0, x0, x0
-    for c in tl.static_range(STREAMS):
-        a0 = tl.zeros([BH, BK], tl.float32)
-        a1, a2, a3 = a0, a0, a0
-        for k in tl.static_range(0, LOWRANK, BK):
-            o_k = k + tl.arange(0, BK)
-            m_k = o_k < LOWRANK
-            p_b = p_w + (c * H + o_h)[:, None] * LOWRANK + o_k[None, :]
-            b_w = tl.load(p_b, mask=m_h[:, None] & m_k[None, :], other=0.0).to(tl.float32)
-            for r in tl.static_range(R):
-                b_d = tl.zeros([BK], tl.float32)
-                for s in tl.static_range(STREAMS):
-                    b_d += tl.load(p_part + (s * R + r) * N + o_k, mask=m_k, other=0.0)
-                b_d = silu(b_d / STREAMS)[None, :]
-                if r == 0:
-                    a0 += b_w * b_d
-                elif r == 1:
-                    a1 += b_w * b_d
-                elif r == 2:
-                    a2 += b_w * b_d
-                else:
-                    a3 += b_w * b_d
-        b_scale = tl.load(p_scale + c * H + o_h, mask=m_h, other=0.0)
+    # rows j of the tile: stream j // BH, place j % BH of the program's span, so that the narrow vector is made once
+    o_j = tl.arange(0, STREAMS * BH)
+    o_h = tl.program_id(0) * BH + o_j % BH
+    o_s = o_j // BH * H + o_h
+    m_j = o_h < H
+    a0 = tl.zeros([STREAMS * BH, BK], tl.float32)
+    a1, a2, a3 = a0, a0, a0
+    for k in tl.static_range(0, LOWRANK, BK):
+        o_k = k + tl.arange(0, BK)
+        m_k = o_k < LOWRANK
+        p_b = p_w + o_s[:, None] * LOWRANK + o_k[None, :]
+        b_w = tl.load(p_b, mask=m_j[:, None] & m_k[None, :], other=0.0).to(tl.float32)
         for r in tl.static_range(R):
-            o_s = (r * STREAMS + c) * H + o_h
-            b_n = tl.load(p_s + o_s, mask=m_h, other=0.0) * b_scale * tl.load(p_rstd + r * STREAMS + c)
+            b_d = tl.zeros([BK], tl.float32)
+            for s in tl.static_range(STREAMS):
+                b_d += tl.load(p_part + (s * R + r) * N + o_k, mask=m_k, other=0.0)
+            b_d = silu(b_d / STREAMS)[None, :]
             if r == 0:
-                x0 += tl.sigmoid(tl.sum(a0, 1)) * b_n
+                a0 += b_w * b_d
             elif r == 1:
-                x1 += tl.sigmoid(tl.sum(a1, 1)) * b_n
+                a1 += b_w * b_d
             elif r == 2:
-                x2 += tl.sigmoid(tl.sum(a2, 1)) * b_n
+                a2 += b_w * b_d
             else:
-                x3 += tl.sigmoid(tl.sum(a3, 1)) * b_n
-    tl.store(p_x + o_h, x0 / STREAMS, mask=m_h)
-    if R > 1:
-        tl.store(p_x + H + o_h, x1 / STREAMS, mask=m_h)
-    if R > 2:
-        tl.store(p_x + 2 * H + o_h, x2 / STREAMS, mask=m_h)
-    if R > 3:
-        tl.store(p_x + 3 * H + o_h, x3 / STREAMS, mask=m_h)
+                a3 += b_w * b_d
+    b_scale = tl.load(p_scale + o_s, mask=m_j, other=0.0)
+    o_x = tl.program_id(0) * BH + tl.arange(0, BH)
+    for r in tl.static_range(R):
+        b_n = tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
+        b_n = b_n * tl.load(p_rstd + r * STREAMS + o_j // BH)
+        if r == 0:
+            b_x = tl.sigmoid(tl.sum(a0, 1)) * b_n
+        elif r == 1:
+            b_x = tl.sigmoid(tl.sum(a1, 1)) * b_n
+        elif r == 2:
+            b_x = tl.sigmoid(tl.sum(a2, 1)) * b_n
+        else:
+            b_x = tl.sigmoid(tl.sum(a3, 1)) * b_n
+        tl.store(p_x + r * H + o_x, tl.sum(tl.reshape(b_x, [STREAMS, BH]), 0) / STREAMS, mask=o_x < H)
 
 
 def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: Tensor, x: Tensor) -> None:

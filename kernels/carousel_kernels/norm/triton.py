@@ -1,11 +1,11 @@
-"""Gated norm of many rows on the GPU (of a few rows it is part of gated_delta's step)."""
+"""Gated norm on the GPU."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import silu
+from carousel_kernels.row_dot import INTERPRETED, silu
 
 
 @triton.jit
@@ -25,11 +25,14 @@ def _gated(
     tl.store(p_out + i_t * HEADS * D + o, (b_x * b_g).to(p_out.dtype.element_ty), mask=m)
 
 
-def gated_rms_norm(x: Tensor, scale: Tensor, gate: Tensor, eps: float, sigmoid: bool, dtype: torch.dtype) -> Tensor:
+def gated_rms_norm(
+    x: Tensor, scale: Tensor, gate: Tensor, eps: float, sigmoid: bool, dtype: torch.dtype, out: Tensor | None = None
+) -> Tensor:
     """`rms_norm(x) * activation(gate)`: x [T, h, d] fp32 contiguous; scale [d]; gate [T, h * d], any row stride."""
     rows, heads, width = x.shape
-    out = torch.empty(rows, heads * width, dtype=dtype, device=x.device)
-    bh = min(16, triton.next_power_of_2(heads))
+    if out is None:
+        out = torch.empty(rows, heads * width, dtype=dtype, device=x.device)
+    bh = triton.next_power_of_2(heads) if INTERPRETED else min(4 if rows <= 4 else 16, triton.next_power_of_2(heads))
     _gated[(rows, triton.cdiv(heads, bh))](
         x, scale, gate, out, gate.stride(0), eps,
         HEADS=heads, D=width, SIGMOID=sigmoid, BH=bh, BD=triton.next_power_of_2(width), num_warps=4,

@@ -17,6 +17,7 @@ from carousel_kernels.indexer import triton as indexer
 from carousel_kernels.linear import triton as linear
 from carousel_kernels.ngram import triton as ngram
 from carousel_kernels.ngram_gate import triton as ngram_gate
+from carousel_kernels.norm import triton as norm
 from carousel_kernels.router.triton import Routes
 from carousel_kernels.router.triton import route as route
 from torch import Tensor
@@ -58,6 +59,7 @@ class Buffers:
         self.x = make(ROWS, c.hidden)
         self.y = make(ROWS * wide)
         self.inner = make(ROWS, max(c.delta_width, c.heads * c.head_dim))
+        self.rule = make(ROWS, c.delta_width)
         self.q = make(ROWS, c.heads, c.head_dim)
         self.index_q = make(ROWS, c.index_heads, c.index_dim)
         self.scores = make(ROWS, -(-capacity // c.index_ratio))
@@ -141,12 +143,14 @@ class Forward:
         c, rows = self.config, x.shape[0]
         y = self._y(rows, w.project.shape[0])
         linear.few_rows(x, w.project, y)
-        out = self.buffers.inner.view(-1)[: rows * c.delta_width].view(rows, c.delta_width)
+        o = self.buffers.rule.view(-1)[: rows * c.delta_width].view(rows, c.delta_value_heads, c.delta_value_dim)
         gated_delta.step(
-            y, slots.ring, slots.states, w.taps, w.decay, w.dt_bias, w.scale, out, where, self.state.applied,
-            key_heads=c.delta_key_heads, eps=c.eps, sigmoid=c.output_gate == "sigmoid",
+            y, slots.ring, slots.replay, slots.states, w.taps, w.decay, w.dt_bias, o, where, self.state.applied,
+            key_heads=c.delta_key_heads,
         )  # fmt: skip
-        return out
+        z = y[:, c.delta_channels : c.delta_channels + c.delta_width]
+        out = self.buffers.inner.view(-1)[: rows * c.delta_width].view(rows, c.delta_width)
+        return norm.gated_rms_norm(o, w.scale, z, c.eps, c.output_gate == "sigmoid", torch.float32, out)
 
     def _attention(self, w: Attention, slots: AttentionSlots, x: Tensor, where: Tensor) -> Tensor:
         b, c, rows = self.buffers, self.config, x.shape[0]

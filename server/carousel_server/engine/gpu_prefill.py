@@ -93,8 +93,8 @@ class Prefill:
         channels, width = c.delta_channels, c.delta_width
         y = many_rows(x, w.project)
         gated_delta.step(
-            y, slots.ring, slots.states, w.taps, w.decay, w.dt_bias, w.scale, y, where, self.state.applied,
-            key_heads=c.delta_key_heads, eps=c.eps, sigmoid=True, flush=True,
+            y, slots.ring, slots.replay, slots.states, w.taps, w.decay, w.dt_bias, y, where, self.state.applied,
+            key_heads=c.delta_key_heads, flush=True,
         )  # fmt: skip
         qkv = causal_conv.causal_conv(y[:, :channels], slots.ring[slot], w.taps, start, 1, self.dtype)
         ab = y[:, channels + width :]
@@ -102,10 +102,7 @@ class Prefill:
             qkv, ab, w.decay, w.dt_bias, slots.states[slot],
             key_heads=c.delta_key_heads, fresh=start == 0, exact=self.exact,
         )  # fmt: skip
-        last = y[-min(len(y), slots.ring.shape[1]) :]
-        causal_conv.keep(
-            torch.cat([last[:, :channels], last[:, channels + width :]], 1), slots.ring[slot], start + len(y) - len(last)
-        )
+        causal_conv.keep(y[:, :channels], slots.ring[slot], start)
         z = y[:, channels : channels + width]
         return norm.gated_rms_norm(o, w.scale, z, c.eps, c.output_gate == "sigmoid", self.dtype)
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from carousel_server.engine.config import ModelConfig
 
-RING = 16  # rows of the convolution rings: 4 of a step, 4 to replay, and the longest reach (9) or 3 before them
+STEP_RING = 8  # rows of a DeltaNet layer's rings: 4 of a step, and before them 4 to replay or the convolution's 3
+RING = 16  # rows of the n-gram convolution's ring: 4 of a step, and its reach of 9 before them
 TAIL = 8  # raw index keys
 KEPT = 4  # rows whose streams wait for the draft head
 
@@ -21,7 +22,8 @@ KEPT = 4  # rows whose streams wait for the draft head
 class DeltaSlots:
     """One DeltaNet layer."""
 
-    ring: Tensor  # [slots, RING, channels + 2 h_v] fp32: qkv, b, a as projected
+    ring: Tensor  # [slots, STEP_RING, channels] fp32: qkv as projected
+    replay: Tensor  # [slots, STEP_RING, channels + 2 h_v] fp32: q, k, v, alpha, beta of rows that `states` may lack
     states: Tensor  # [slots, h_v, dk, dv] fp32
 
 
@@ -94,7 +96,8 @@ class SlotState:
 
         def delta() -> DeltaSlots:
             return DeltaSlots(
-                ring=make(slots, RING, c.delta_channels + 2 * c.delta_value_heads),
+                ring=make(slots, STEP_RING, c.delta_channels),
+                replay=make(slots, STEP_RING, c.delta_channels + 2 * c.delta_value_heads),
                 states=make(slots, c.delta_value_heads, c.delta_key_dim, c.delta_value_dim),
             )
 
@@ -159,7 +162,7 @@ class SlotState:
         out += [ring[slot] for ring in self.ngram.values()]
         for layer in (*self.layers, *((self.draft,) if self.draft is not None else ())):
             if isinstance(layer, DeltaSlots):
-                out += [layer.ring[slot], layer.states[slot]]
+                out += [layer.ring[slot], layer.replay[slot], layer.states[slot]]
             else:
                 out.append(layer.tail[slot])
         return out

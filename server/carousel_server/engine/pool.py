@@ -37,13 +37,19 @@ class ExpertPool:
         self.values = 3 * c.expert_width * c.hidden
         self.resident = self.slots == c.experts
         staged = 0 if self.resident else STAGED_ROWS * c.experts_per_token
-        self.memory = torch.empty(layers * self.slots + staged, self.values, dtype=dtype, device=device)
+        streamed = 0 if self.resident else 2 * c.experts
+        self.area = layers * self.slots + staged  # first slot of the stream area
+        self.memory = torch.empty(self.area + streamed, self.values, dtype=dtype, device=device)
         self.scales = torch.empty(layers, c.experts, blocks, device=device) if blocks else None
         self.tick = torch.zeros(1, dtype=torch.int64, device=device)
         self.source = torch.zeros(layers, c.experts, 3, dtype=torch.int64, device=device)
+        self.tables = torch.full((layers, c.experts), -1, dtype=torch.int32, device=device)
         self.residency = [None if self.resident else self._residency(i) for i in range(layers)]
         self.slabs = [self._slab(i) for i in range(layers)]
-        self._held: list[HostExperts] = []
+        self._held: dict[int, HostExperts] = {}
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" and not self.resident else None
+        self._arrived: dict[int, torch.cuda.Event | None] = {}  # layers whose copies were started
+        self._tables: list[list[int]] = []  # residency at the start of a chunk; prefill does not change it
         self.registered: object = None  # what keeps the host memory visible to the device
         self._every = torch.arange(c.experts, dtype=torch.int32, device=device)
 
@@ -54,7 +60,7 @@ class ExpertPool:
             return torch.full((n,), value, dtype=dtype, device=self.device)
 
         return Residency(
-            table=full(c.experts, -1, torch.int32),
+            table=self.tables[layer],
             owner=full(self.slots, -1, torch.int32),
             used=full(self.slots, 0, torch.int64),
             counts=full(2, 0, torch.int64),
@@ -88,7 +94,7 @@ class ExpertPool:
             first = torch.arange(self.slots, dtype=torch.int32, device=self.device)
             residency.table[: self.slots] = first
             residency.owner.copy_(first)
-            self._held.append(experts)
+            self._held[layer] = experts
 
     def stream(self, layer: int) -> Tensor:
         """[E] int32: a slot number for every expert of the layer, those that are not resident brought to the stream area.
@@ -97,7 +103,41 @@ class ExpertPool:
         """
         if self.resident:
             return self._every
-        return self._streamed(layer)
+        if layer == 0 or not self._tables:
+            self._tables = self.tables.tolist()
+            self._arrived.clear()
+        self._send(layer)
+        event = self._arrived.pop(layer)
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
+        if layer + 1 < len(self.config.layers):
+            self._send(layer + 1)
+        first = self.area + layer % 2 * self.config.experts - layer * self.slots
+        table = self.tables[layer]
+        return torch.where(table >= 0, table, self._every + first)
+
+    def _send(self, layer: int) -> None:
+        """Start the copies of a layer's missing experts into its half of the area, once that half's last reader is done."""
+        if layer in self._arrived:
+            return
+        first = self.area + layer % 2 * self.config.experts
+        if self._copies is not None:
+            self._copies.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._copies):
+            for e, slot in enumerate(self._tables[layer]):
+                if slot < 0:
+                    self._copy(self.memory[first + e], self._held[layer].parts[e])
+            self._arrived[layer] = None if self._copies is None else self._copies.record_event()
+
+    def _copy(self, target: Tensor, parts: tuple[Tensor, Tensor, Tensor]) -> None:
+        """An expert into a slot, in one copy where its parts follow each other."""
+        part = parts[0].nbytes
+        if parts[1].data_ptr() - parts[0].data_ptr() == part and parts[2].data_ptr() - parts[1].data_ptr() == part:
+            whole = torch.as_strided(parts[0], (self.values,), (1,), parts[0].storage_offset())
+            target.copy_(whole, non_blocking=True)
+            return
+        for i, piece in enumerate(parts):
+            target[i * piece.numel() : (i + 1) * piece.numel()].copy_(piece.reshape(-1), non_blocking=True)
 
     def counts(self) -> Tensor:
         """[layers, 2] int64 on the host: experts selected by steps so far, and those that were not resident."""
