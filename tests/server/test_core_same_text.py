@@ -1,0 +1,136 @@
+"""Same seed, same text, on the trained embedded model: whatever runs beside it, however many slots, cached or not."""
+
+from dataclasses import replace
+
+import pytest
+from carousel_server.build import reply_maker
+from carousel_server.engine import EMBEDDED, load
+from carousel_server.limits import EngineSettings, Limits, PrefixCacheLimits
+from carousel_server.memory_plan import plan
+from carousel_server.presets import PRESETS
+from carousel_server.prompt import PromptTemplate
+from carousel_server.tokenizer import Tokenizer
+from carousel_server.turn import Completion, PreparedTurn
+
+from tests.server.core_kit import Bench
+
+WORDS = "The harbour was quiet and the ships lay still until the wind came up from the south in the evening. "
+TURNS = ("Tell me about the sea. " + WORDS, "And what happened then?")
+OFF = Limits(prefix_cache=PrefixCacheLimits(count=0))
+TOKENS = 14
+
+
+@pytest.fixture(scope="module")
+def text_side():
+    tokenizer = Tokenizer.load(EMBEDDED)
+    return tokenizer, PromptTemplate.load(EMBEDDED, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def engines():
+    """Engines by (slots, drafts), loaded once."""
+    made = {}
+
+    def get(slots: int, drafts: int):
+        key = (slots, drafts)
+        if key not in made:
+            made[key] = load("embedded", context_tokens=512, slots=slots, drafts=drafts, threads=1)
+        return made[key]
+
+    return get
+
+
+class RealBench(Bench):
+    """The core with the real engine, template and reply."""
+
+    def __init__(self, engine, text_side, **options) -> None:
+        self.tokenizer, self.template = text_side
+        super().__init__(engine=engine, reply=reply_maker(self.tokenizer), **options)
+
+    def begin_turn(self, session: str, text: str, *, stream: bool = True):
+        turn = self.begin(session, text=text, stream=stream)
+        messages = (*turn.history, *turn.record.request.messages)
+        rendered = self.template.render(messages, ())
+        turn.submit(
+            PreparedTurn(
+                request=replace(turn.record.request, settings=turn.settings, tools=turn.tools),
+                messages=messages,
+                prompt_tokens=rendered.tokens,
+                boundaries=rendered.boundaries,
+                max_new_tokens=TOKENS,
+                capacity_tokens=len(rendered.tokens) + TOKENS,
+                rng=turn.rng,
+            )
+        )
+        return turn
+
+    def conversation(self, temperature: float, *, beside: int = 0, stream: bool = True, push: bool = False):
+        """Both turns' texts, and the RNG that the session was left with."""
+        session = self.session(seed=77, temperature=temperature)
+        texts = []
+        for text in TURNS:
+            others = [self.begin_turn(self.session(seed=n, temperature=1.0), f"Count to {n}.") for n in range(beside)]
+            turn = self.begin_turn(session, text, stream=stream)
+            if push:
+                self.steps(3)
+                fewer = Limits(active_requests=1, prefix_cache=PrefixCacheLimits(count=1))
+                assert self.service.set_limits(self.service.limits_generation + 1, fewer)
+            reading = self.finish(turn)
+            assert isinstance(reading.end, Completion)
+            texts.append(reading.text)
+            for other in others:
+                self.finish(other)
+        rng = self.core.sessions.get(session, "").rng
+        self.idle_real()
+        return texts, rng
+
+    def idle_real(self) -> None:
+        self.engine.sequences = 0  # the real engine counts slots, which the check looks at
+        self.idle()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9], ids=["greedy", "sampled"])
+def test_the_text_is_the_same_in_every_company(temperature: float, engines, text_side):
+    def run(slots: int = 4, drafts: int = 2, limits: Limits | None = None, chunk: int = 256, **options):
+        bench = RealBench(engines(slots, drafts), text_side, limits=limits, chunk=chunk)
+        return bench.conversation(temperature, **options)
+
+    alone = run()
+    assert all(alone[0])
+    assert alone[1].draws == (0 if temperature == 0 else alone[1].draws)
+    variants = {
+        "beside three others": run(beside=3),
+        "in one slot, beside three others": run(slots=1, beside=3),
+        "in one slot": run(slots=1),
+        "without the prefix cache": run(limits=OFF),
+        "not streamed": run(stream=False),
+        "with limits pushed meanwhile": run(push=True, beside=3),
+        "in the smallest chunks": run(chunk=64, beside=1),
+        "without the draft head": run(drafts=0),
+    }
+    assert {name: found for name, found in variants.items() if found != alone} == {}
+
+
+def test_drafts_were_verified_and_sequences_moved(engines, text_side):
+    """What the comparison above relies on did happen."""
+    greedy = RealBench(engines(4, 2), text_side)
+    before = greedy.engine.stats.drafts_accepted
+    greedy.conversation(0.0)
+    assert greedy.engine.stats.drafts_accepted > before
+    assert greedy.core.stats.counts[("tokens", "cached")] > 0
+    one = RealBench(engines(1, 2), text_side)
+    before = one.engine.stats.saves
+    one.conversation(0.9, beside=2)
+    assert one.engine.stats.saves > before
+    sampled = one.engine.stats.drafts_proposed
+    one.conversation(0.9)
+    assert one.engine.stats.drafts_proposed == sampled
+
+
+def test_the_plans_figures_are_the_engines(engines):
+    info = engines(4, 2).info
+    tiny = PRESETS["tiny"]
+    assert (info.fixed_state_bytes, info.token_state_bytes) == (tiny.fixed_state_bytes(4), tiny.token_state_bytes(4))
+    assert info.vocab_size == tiny.vocab
+    found = plan(tiny, Limits(), EngineSettings(context_tokens=512), device="cpu")
+    assert found.sequence_bytes == info.fixed_state_bytes + 512 * info.token_state_bytes
