@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=flags.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s", stream=sys.stderr
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each call of each pod would bury the rest
+    for chatty in ("httpx", "aiohttp.access", "kopf.objects"):  # a line per call, probe and event would bury the rest
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     from_environment = [name for name in os.environ.get(f"{ENV}NAMESPACES", "").split(",") if name]
     options = Options(
         namespaces=tuple(flags.namespace or from_environment),

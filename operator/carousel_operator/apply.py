@@ -6,6 +6,7 @@ causes no writes at all.
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from carousel_operator.metrics import Metrics
 from carousel_operator.observe import Reading
 from carousel_operator.resource import InferenceServer
 from carousel_operator.view import Json
+
+log = logging.getLogger("carousel.operator")
 
 
 class ForeignChild(Exception):
@@ -140,7 +143,10 @@ class Applier:
         return True
 
     async def notice(self, server: Json, notice: Notice) -> None:
-        """Post an Event; a lost one is not worth a retry of everything."""
+        """Post an Event, and log it; a lost one is not worth a retry of everything."""
+        meta = server["metadata"]
+        level = logging.WARNING if notice.warning else logging.INFO
+        log.log(level, "%s/%s: %s: %s", meta["namespace"], meta["name"], notice.reason, notice.message)
         try:
             await self.api.create(kinds.EVENT, server["metadata"]["namespace"], event(server, notice, self.clock()))
         except ApiError as error:
