@@ -20,9 +20,10 @@ def start(
     folder: Path, *, context_tokens: int | None, slots: int, drafts: int, threads: int | None = None
 ) -> TorchEngine:
     """See `carousel_server.engine.load`."""
-    torch.set_num_threads(threads or cpu.sensible())
     checkpoint = Checkpoint(folder)
     config = checkpoint.config
+    chosen = cpu.choose(config.hidden, threads)
+    torch.set_num_threads(chosen.prefill)
     if context_tokens is not None and context_tokens > config.max_positions:
         raise CheckpointError(
             f"context of {context_tokens} tokens: {folder} goes to {config.max_positions} (max_position_embeddings)"
@@ -40,4 +41,4 @@ def start(
             device=device,
         )
         model = Model(config, weights, capacity=pool.capacity, device=device)
-    return TorchEngine(model, pool, valid_tokens=valid, stop_tokens=stops)
+    return TorchEngine(model, pool, valid_tokens=valid, stop_tokens=stops, threads=chosen)

@@ -2,9 +2,25 @@
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
+SMALL_HIDDEN = 512  # up to this width an operation of decode is a few microseconds
 MOST = 8  # beyond this a model of this size gains nothing from more threads
+
+
+@dataclass(frozen=True)
+class Threads:
+    """CPU threads of a prefill chunk and of a decode step."""
+
+    prefill: int
+    decode: int
+
+
+def choose(hidden: int, asked: int | None = None, root: Path = Path("/sys/fs/cgroup")) -> Threads:
+    """For a model of that width. A small one decodes on one thread: a second gains nothing and waits for the first."""
+    prefill = asked or sensible(root)
+    return Threads(prefill, 1 if hidden <= SMALL_HIDDEN else prefill)
 
 
 def quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:

@@ -19,8 +19,10 @@ from carousel_server.engine.protocol import (
 )
 from carousel_server.engine.sequence import TorchSequence, TorchSnapshot
 from carousel_server.engine.state import Slot, StatePool
+from carousel_server.engine.threads import Threads
 
 PREFILL_ROWS = 1024  # rows of one forward pass: bounds the activations
+FEW_ROWS = 256  # up to here a prefill uses the threads of a decode step
 
 
 class _Call:
@@ -47,8 +49,17 @@ class _Call:
 class TorchEngine:
     """See `protocol.Engine`. Device and types come with the model and the pool."""
 
-    def __init__(self, model: Model, pool: StatePool, *, valid_tokens: int, stop_tokens: frozenset[int]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        pool: StatePool,
+        *,
+        valid_tokens: int,
+        stop_tokens: frozenset[int],
+        threads: Threads | None = None,
+    ) -> None:
         self.model, self.pool, self.config = model, pool, model.config
+        self.threads = threads or Threads(1, 1)
         fixed, token = pool.saved_bytes()
         self.info = EngineInfo(
             vocab_size=self.config.vocab,
@@ -83,6 +94,7 @@ class TorchEngine:
             if not tokens:
                 raise EngineError("prefill needs at least one token")
             slot = self._admit(own, tokens)
+            self._use_threads(self.threads.prefill if len(tokens) > FEW_ROWS else self.threads.decode)
             for at in range(0, len(tokens), PREFILL_ROWS):
                 part = tokens[at : at + PREFILL_ROWS]
                 start = own.length
@@ -104,6 +116,7 @@ class TorchEngine:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
         with _Call(seq) as own:
             slot = _slot(own)
+            self._use_threads(self.threads.decode)
             room = own.capacity - own.length
             proposals: list[int] = []
             if drafts > 0 and own.draftable and sampler.plain_greedy:
@@ -199,6 +212,10 @@ class TorchEngine:
             self._free.append(seq.slot)
         seq.slot = seq.saved = seq.saved_draft = None
         seq.failed = True
+
+    def _use_threads(self, count: int) -> None:
+        if torch.get_num_threads() != count:
+            torch.set_num_threads(count)
 
     def _take_slot(self) -> Slot:
         if not self._free:
