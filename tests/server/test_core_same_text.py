@@ -14,10 +14,11 @@ from carousel_server.turn import Completion, PreparedTurn
 
 from tests.server.core_kit import Bench
 
-WORDS = "The harbour was quiet and the ships lay still until the wind came up from the south in the evening. "
-TURNS = ("Tell me about the sea. " + WORDS, "And what happened then?")
+TURNS = ("Tell me about the sea and the ships that lie in the harbour until the evening wind.", "And what then?")
 OFF = Limits(prefix_cache=PrefixCacheLimits(count=0))
-TOKENS = 14
+TOKENS = 10
+
+pytestmark = pytest.mark.timeout(900)  # about 20 s of one free core
 
 
 @pytest.fixture(scope="module")

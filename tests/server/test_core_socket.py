@@ -9,6 +9,7 @@ from tests.server.core_gate import RawClient, around, hold
 from tests.server.http_kit import Running, chat_body, events_of, lines_of, running, script, text_of, wait_for
 
 PHASES = ["preparing", "queued", "prefill", "decode", "mtp_decode"]
+pytestmark = pytest.mark.timeout(900)
 SETTINGS = {
     "engine.prefillChunk": 64,
     "engine.contextTokens": 1024,
