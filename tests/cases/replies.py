@@ -91,6 +91,7 @@ FINDING = [
     text("A6", "1. so:\n   ~~~\n   " + call("now") + "\n   ~~~", note="in a list"),
     text("A6", FENCED.replace("bash", "example_function_name"), note="undeclared name"),
     text("A6", "Inline: `" + call("now") + "`", note="in a code span"),
+    text("A6", "````\n```\n" + call("now") + "\n```\n````", note="a fence inside a longer fence"),
     text("A8", call("finds", glob="*.py")),
     text("A8", call("2+2"), note="an absurd name"),
     Reply(
