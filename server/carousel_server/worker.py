@@ -31,6 +31,8 @@ from carousel_server.turn import (
 
 log = logging.getLogger(__name__)
 
+INTERNAL = Failure("generation_failed", "this turn failed inside the server; its log has the cause")
+
 
 class ReplyStage(Protocol):
     """From tokens to text, stop strings and calls: reply.Reply."""
@@ -112,7 +114,7 @@ class Worker:
             done = True
         except Exception:
             log.exception("request %s failed", job.record.id)
-            self._fail(job, Failure("generation_failed", "this turn failed inside the server; its log has the cause"))
+            self._fail(job, INTERNAL)
             done = True
         if done:
             self._release(job)
@@ -141,14 +143,21 @@ class Worker:
                 room = self._core.limits.response_bytes
             if record is None:
                 return
-            prepared = record.prepared
-            assert prepared is not None
-            settings, info = prepared.request.settings, self._engine.info
-            sampler = Sampler(settings, prepared.prompt_tokens, prepared.rng, info.vocab_size)
-            most = info.max_drafts if sampler.plain_greedy and prepared.grammar is None else 0
-            matcher = None if prepared.grammar is None else prepared.grammar.start()
-            reply = self._reply(prepared, room)
-            self._jobs.append(Job(record, prepared, sampler, reply, most, matcher=matcher))
+            try:
+                self._jobs.append(self._job(record, room))
+            except Exception:
+                log.exception("request %s cannot begin", record.id)
+                with self._core.lock:
+                    self._core.fail(record, INTERNAL)
+                    self._core.let_go(record)
+
+    def _job(self, record: Record, room: int) -> Job:
+        prepared, info = record.prepared, self._engine.info
+        assert prepared is not None
+        sampler = Sampler(prepared.request.settings, prepared.prompt_tokens, prepared.rng, info.vocab_size)
+        most = info.max_drafts if sampler.plain_greedy and prepared.grammar is None else 0
+        matcher = None if prepared.grammar is None else prepared.grammar.start()
+        return Job(record, prepared, sampler, self._reply(prepared, room), most, matcher=matcher)
 
     def _turn(self, job: Job) -> bool:
         """One chunk or one step. True when the request has ended, one way or another."""
@@ -299,14 +308,23 @@ class Worker:
                 core.cache.insert(snapshot, self._clock())
 
     def _free_slot(self, job: Job) -> None:
+        """Suspend the sequence whose turn is furthest away; one that cannot be saved fails and gives its slot up."""
         if self._engine.free_slots():
             return
-        for other in reversed(self._jobs):
-            if other is not job and other.seq is not None and other.seq.live:
-                began = self._clock()
-                self._engine.suspend(other.seq)
-                self._spend("switching", began)
-                return
+        other = next((one for one in reversed(self._jobs) if one.seq is not None and one.seq.live), None)
+        if other is None or other.seq is None or other is job:
+            return
+        began = self._clock()
+        try:
+            self._engine.suspend(other.seq)
+        except EngineError as error:
+            if error.fatal:
+                raise
+            log.error("request %s cannot be suspended: %s", other.record.id, error)
+            self._fail(other, Failure("generation_failed", f"the engine failed in this turn: {error}"))
+            self._jobs.remove(other)
+            self._release(other)
+        self._spend("switching", began)
 
     def _put(self, job: Job, events: Iterable[Any]) -> None:
         """To the writer; a full queue cancels the request, it never makes the worker wait."""

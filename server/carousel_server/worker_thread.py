@@ -79,6 +79,10 @@ class WorkerThread:
             log.critical("the device is lost: %s", error)
             worker.abandon(f"the device is lost: {error}")
             self._on_fatal(str(error))
+        except Exception as error:
+            log.critical("the worker cannot go on", exc_info=error)
+            worker.abandon("the server failed inside; its log has the cause")
+            self._on_fatal(f"the worker cannot go on: {error}")
 
     def _sweep(self) -> None:
         now = self._clock()
@@ -89,6 +93,7 @@ class WorkerThread:
 
     def _idle(self, worker: Worker, engine: Engine) -> None:
         self._sweep()
+        self._core.dropped.clear()
         with self._core.lock:
             if self._checked or worker.jobs or len(self._core.registry):
                 return

@@ -78,6 +78,10 @@ class FaultyEngine(UniformEngine):
         self._fault("step")
         return super().step(seq, token, sampler, drafts)
 
+    def suspend(self, seq):
+        self._fault("suspend")
+        super().suspend(seq)
+
     def resume(self, seq):
         self._fault("resume")
         super().resume(seq)
@@ -306,7 +310,7 @@ class CoreMachine(RuleBasedStateMachine):
             self.bench.core.sweep(self.bench.clock())
 
     def fault(self, draw):
-        self.engine.faults.add(draw(st.sampled_from(["create", "prefill", "step", "resume", "snapshot"])))
+        self.engine.faults.add(draw(st.sampled_from(["create", "prefill", "step", "suspend", "resume", "snapshot"])))
 
     def push_limits(self, draw):
         assert self.bench.service.set_limits(self.bench.service.limits_generation + 1, draw(limits))

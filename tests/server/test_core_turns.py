@@ -1,5 +1,6 @@
 """Turns through the core with a test engine: text, commit, order, and that nothing is left behind."""
 
+from carousel_server.engine.protocol import EngineError
 from carousel_server.turn import Completion, Failed
 
 from tests.server.core_kit import Bench
@@ -60,3 +61,32 @@ def test_a_failing_reply_fails_its_turn_alone():
     broken.close()
     other.close()
     bench.idle()
+
+
+def test_a_request_that_cannot_begin_fails_alone():
+    bench = Bench()
+    broken = bench.start(text="a", logit_bias={10**9: 1.0})
+    other = bench.start(text="b")
+    bench.run()
+    assert bench.read(broken).code == "generation_failed"
+    assert isinstance(bench.finish(other).end, Completion)
+    broken.close()
+    bench.idle()
+
+
+def test_a_sequence_that_cannot_be_saved_fails_its_own_request():
+    bench = Bench(slots=1)
+    first = bench.start(text="a", max_tokens=20)
+    bench.steps(2)
+    second = bench.start(text="b", max_tokens=5)
+    bench.engine.suspend = cannot_save
+    bench.run()
+    assert bench.read(first).code == "generation_failed"
+    assert len(bench.read(second).text) == 5
+    first.close()
+    second.close()
+    bench.idle()
+
+
+def cannot_save(seq):
+    raise EngineError("no host memory")
