@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from carousel_server.engine import load, model_folder
 from carousel_server.engine.protocol import Engine
+from carousel_server.failure import Failure
 from carousel_server.limits import EngineSettings, Limits
 from carousel_server.memory_plan import Device, MemoryPlan, plan
 from carousel_server.model_shape import ModelShape
@@ -107,6 +108,12 @@ def load_model(sketch: Blueprint, progress: Callable[[float, str], None]) -> Loa
         raise StartError(MISSING, f"the model in {source.folder} cannot be served: {error}") from None
 
     def compile_grammar(constraint: Constraint, tools: tuple[Tool, ...]) -> Any:
+        if source.engine != "torch":
+            raise Failure(
+                "unsupported",
+                f"The test engine {source.engine} enforces no grammar; serve a model for this.",
+                param="tool_choice" if constraint.kind == "call" else "response_format",
+            )
         from carousel_server.grammar import compile as compile_for
 
         return compile_for(constraint, tools, vocabulary)

@@ -60,8 +60,7 @@ class Running:
             lambda: (s := self.state())["requests"] == {"queued": 0, "running": 0} and s["reservedBytes"] == 0 and s,
             seconds,
         )
-        assert not self.server.routes.turns
-        assert not self.server.routes.hop.busy
+        wait_for(lambda: not self.server.routes.turns and not self.server.routes.hop.busy, seconds)
         assert "carousel_integrity_errors_total 0.0" in self.http.get("/metrics").text
         return state
 

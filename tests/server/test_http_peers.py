@@ -150,7 +150,7 @@ def test_a_loop_in_the_tables_ends_after_one_hop() -> None:
             server.admin.post("/admin/drain", json={"reason": "rollout", "remainingSeconds": 60, "idleGraceSeconds": 5})
         began = time.monotonic()
         assert first.chat().json()["error"]["code"] == "draining"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
 def test_lost_needs_evidence(pair: list[Running]) -> None:
