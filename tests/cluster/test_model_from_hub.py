@@ -66,7 +66,7 @@ def test_a_download_survives_broken_connections_and_tells_its_progress(hub: Name
                 seen.add(pod["progress"])
         return condition(found, "Ready").get("status") == "True"
 
-    hub.wait("the server is ready", ready, 150)
+    hub.wait("the server is ready", ready, 240)
     assert [progress for progress in seen if 0 < progress < 100]
     resumed = [line for line in hub.kubectl("logs", "hub").splitlines() if line.startswith("model.safetensors from")]
     assert len(resumed) == 3, resumed

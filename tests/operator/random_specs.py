@@ -62,6 +62,7 @@ SAMPLES: dict[str, st.SearchStrategy[Any]] = {
     "labels": st.dictionaries(st.sampled_from(["team", "example.com/x"]), st.sampled_from(["", "a", "B-1"])),
     "annotations": st.dictionaries(st.sampled_from(["a", "example.com/x"]), st.text("ab\n", max_size=9)),
     "extraArgs": st.lists(st.sampled_from(["--threads", "4", "--no-access-log"]), max_size=3),
+    "selectors": st.lists(st.sampled_from(["device.driver == 'x'", "true"]), max_size=2, unique=True),
     "resourceName": st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu"]),
     "servedName": st.sampled_from(["chat", "Qwen/x:1", "a.b_c"]),
     "repo": st.sampled_from(["a/b", "Some-Body/Some.Model_1"]),

@@ -8,7 +8,7 @@ from carousel_operator.resource import InferenceServer, InferenceServerSpec
 from carousel_operator.rules import SPEC_RULES
 from carousel_operator.samples import SAMPLES, Sample
 from carousel_server.admin_state import PeersUpdate
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.operator.apiserver import ApiServer, Refused
 from tests.operator.random_specs import specs
@@ -223,7 +223,9 @@ def test_the_children_of_a_sample_apply_and_a_second_time_change_nothing(api: Ap
     assert [apply_child(api, child) for child in children] == first
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.reuse, Phase.generate]
+)
 @given(body=specs())
 def test_every_valid_spec_is_accepted_and_so_are_its_children(api: ApiServer, body: dict[str, Any]) -> None:
     stored = create(api, "random", body)
