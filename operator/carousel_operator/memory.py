@@ -72,7 +72,9 @@ def does_not_fit(spec: InferenceServerSpec, plan: MemoryPlan | None) -> str:
     advice = ""
     if host is not None and plan.host_bytes + spec.resources.shared_memory > host:
         needed = -(-(plan.host_bytes + spec.resources.shared_memory) // MiB) * MiB
-        advice = f"; set resources.hostMemory to {format_bytes(needed)} ({human_bytes(needed)}) or lower limits"
+        shm = f"of which /dev/shm takes {format_bytes(spec.resources.shared_memory)}"
+        wanted = f"set it to {format_bytes(needed)} ({human_bytes(needed)}) or lower limits"
+        advice = f"; resources.hostMemory is {format_bytes(host)}, {shm}: {wanted}"
     return "; ".join(plan.errors) + advice
 
 

@@ -55,7 +55,7 @@ def test_a_missing_secret_is_named(namespace: Namespace) -> None:
 def test_limits_that_do_not_fit_are_told_before_any_pod(namespace: Namespace) -> None:
     namespace.apply(inference_server("huge", gpu=CPU, resources={"hostMemory": "64Mi"}))
     found = namespace.wait_condition("huge", "Ready", status="False", reason="LimitsDoNotFit")
-    assert "64" in condition(found, "Ready")["message"]
+    assert "hostMemory is 64Mi" in condition(found, "Ready")["message"]
     assert "huge-0" not in namespace.kubectl("get", "pods", "-o", "name")
     namespace.kubectl("delete", "infsrv", "huge", "--timeout=30s", timeout=40)
 

@@ -47,7 +47,7 @@ def test_set_host_memory_is_taken_as_it_is_and_checked_less_shared_memory() -> N
     assert memory.does_not_fit(fits, memory.plan_for(fits)) == ""
     said = memory.does_not_fit(tight, memory.plan_for(tight))
     assert "host memory: planned" in said
-    assert f"set resources.hostMemory to {needed // MiB}Mi" in said
+    assert f"set it to {needed // MiB}Mi" in said
 
 
 def test_without_a_preset_there_is_no_plan_and_the_server_decides() -> None:
