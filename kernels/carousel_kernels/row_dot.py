@@ -6,10 +6,41 @@ result does not depend on its neighbours. Rows are fp32, weights as they are sto
 
 import os
 
+import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# Programmatic dependent launch: a kernel's start overlaps the end of the one before it. CAROUSEL_PDL=0 turns it off.
+PDL = (
+    not INTERPRETED
+    and os.environ.get("CAROUSEL_PDL") != "0"
+    and torch.cuda.is_available()
+    and torch.cuda.get_device_capability() >= (9, 0)
+)
+_CHAINED = tl.constexpr(PDL)
+
+
+@triton.jit
+def chain():
+    """Wait until the kernel before this one is complete, then let the next one start.
+
+    Every kernel begins with it; before it, only what no kernel of the step writes may be read, and what the kernel
+    before the last one wrote.
+    """
+    if _CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def prefetch(p):
+    """Ask for the cache lines at the pointers p, of weights that the body will read; nothing waits for them."""
+    if _CHAINED:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [p.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit

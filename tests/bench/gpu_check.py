@@ -60,7 +60,7 @@ def widen(bench: Bench) -> Weights:
             held = t.held[0].view(torch.float8_e4m3fn)
             size = t.height * 160
             shards = [held[(a - t.held[0].data_ptr()) :][:size].view(t.height, 160) for a in t.shards.tolist()]
-            n = Ngram(n.multipliers.cpu(), n.sizes.cpu(), n.offsets.cpu(), shards, n.table_scale, n.project.float(),
+            n = Ngram(n.multipliers, n.sizes, n.offsets, shards, n.table_scale, n.project.float(),
                       n.key_scale, n.query_scale, n.conv_scale, n.taps)  # fmt: skip
         experts = Experts(e.project.float(), Widened(bench, "gate_up"), Widened(bench, "down"), e.shared_down.float())
         return Layer(n, mixer(one.block_mixer), block, mixer(one.experts_mixer), experts)

@@ -3,6 +3,7 @@
 Calls the engine's step as the worker does: token in, selection and readback included.
 """
 
+import gc
 import json
 import subprocess
 import sys
@@ -67,6 +68,8 @@ def main() -> None:
     begin = time.perf_counter()
     errors = check()
     print(f"8 layers against the fp32 definition: {errors}, {time.perf_counter() - begin:.1f} s")
+    gc.collect()
+    torch.cuda.empty_cache()
     begin = time.perf_counter()
     bench = build(released())
     torch.cuda.synchronize()

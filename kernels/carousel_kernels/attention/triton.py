@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, when
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, when
 
 
 @triton.jit
@@ -33,6 +33,7 @@ def _attend(
     BJ: tl.constexpr,
     BD: tl.constexpr,
 ):
+    chain()
     i_r, i_h, i_s = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     G: tl.constexpr = NH // KVH
     slot, t = tl.load(p_where), tl.load(p_where + 1 + i_r)
@@ -102,6 +103,7 @@ def _combine(
     BS: tl.constexpr,
     BD: tl.constexpr,
 ):
+    chain()
     i_r, i_h = tl.program_id(0).to(tl.int64), tl.program_id(1)
     t = tl.load(p_where + 1 + i_r)
     seen = (t + 1) // RATIO
@@ -164,11 +166,11 @@ def attend(
     _attend[(rows, kv, parts)](
         q, keys, values, blocks, acc, stat, where, context,
         NH=heads, KVH=kv, D=width, TOP=top, RATIO=ratio, SPLITS=parts, PER=per, EXACT=exact,
-        BG=max(16, triton.next_power_of_2(heads // kv)), BJ=bj, BD=bd, num_warps=4, num_stages=2,
+        BG=max(16, triton.next_power_of_2(heads // kv)), BJ=bj, BD=bd, launch_pdl=PDL, num_warps=4, num_stages=2,
     )  # fmt: skip
     _combine[(rows, heads)](
         acc, stat, y, out, where, y.stride(0),
         NH=heads, D=width, TOP=top, RATIO=ratio, SPLITS=parts, SIZE=per * bj,
-        BS=triton.next_power_of_2(parts), BD=bd, num_warps=4,
+        BS=triton.next_power_of_2(parts), BD=bd, launch_pdl=PDL, num_warps=4,
     )  # fmt: skip
     return out

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import when
+from carousel_kernels.row_dot import PDL, chain, when
 
 
 @triton.jit
@@ -60,6 +60,7 @@ def _prepare(
     BD: tl.constexpr,
     BI: tl.constexpr,
 ):
+    chain()
     i_r, i_u = tl.program_id(0), tl.program_id(1)
     slot, t = tl.load(p_where), tl.load(p_where + 1 + i_r)
     o_d, o_i = tl.arange(0, BD), tl.arange(0, BI)
@@ -142,5 +143,5 @@ def prepare(
     _prepare[(rows, heads + kv + index_heads + 1)](
         y, q, index_q, keys, values, tail, index_keys, *scales, cos, sin, where, rows, y.stride(0), context, eps,
         NH=heads, KVH=kv, D=width, IH=index_heads, DI=index_dim, ROT=cos.shape[1], RATIO=ratio, W=tail.shape[1],
-        TAIL=write_tail, BD=triton.next_power_of_2(width), BI=triton.next_power_of_2(index_dim), num_warps=2,
+        TAIL=write_tail, BD=triton.next_power_of_2(width), BI=triton.next_power_of_2(index_dim), launch_pdl=PDL, num_warps=2,
     )  # fmt: skip

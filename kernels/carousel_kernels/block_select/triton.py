@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from carousel_kernels.row_dot import PDL, chain
+
 
 @triton.jit
 def _select(
@@ -15,6 +17,7 @@ def _select(
     RATIO: tl.constexpr,
     BB: tl.constexpr,
 ):
+    chain()
     i_r = tl.program_id(0).to(tl.int64)
     t = tl.load(p_where + 1 + i_r)
     seen = ((t + 1) // RATIO).to(tl.int32)
@@ -55,4 +58,4 @@ def select(scores: Tensor, out: Tensor, where: Tensor, *, ratio: int) -> None:
     """
     rows, top = out.shape
     bb = min(4096, triton.next_power_of_2(scores.shape[1]))
-    _select[(rows,)](scores, out, where, scores.stride(0), TOP=top, RATIO=ratio, BB=bb, num_warps=8)
+    _select[(rows,)](scores, out, where, scores.stride(0), TOP=top, RATIO=ratio, BB=bb, launch_pdl=PDL, num_warps=8)

@@ -12,8 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from carousel_kernels.router.triton import Residency, Routes
-from carousel_kernels.row_dot import INTERPRETED, add_rows, add_scaled_rows, silu, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, add_rows, add_scaled_rows, chain, silu, tile
 
+GATE_UP, DOWN = [8, 512, 4], [32, 4]  # rows of weights, columns and warps of a program; rows and warps
 BLOCK = 128  # values a side of an FP8 scale block
 
 
@@ -44,6 +45,7 @@ def _gate_up(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
+    chain()
     i_n, i_u = tl.program_id(0), tl.program_id(1)
     if i_u < tl.load(p_head):
         slot = tl.load(p_slots + i_u).to(tl.int64)
@@ -104,6 +106,7 @@ def _down(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
+    chain()
     i_n, i_u = tl.program_id(0), tl.program_id(1)
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < H
@@ -185,6 +188,7 @@ def _combine(
     BT: tl.constexpr,
     BH: tl.constexpr,
 ):
+    chain()
     i_h, i_r = tl.program_id(0), tl.program_id(1)
     o_i, o_h = tl.arange(0, BT), i_h * BH + tl.arange(0, BH)
     m_i, m_h = o_i < TOP, o_h < H
@@ -214,6 +218,7 @@ def _combine(
 
 @triton.jit
 def _fetch(p_slab, p_source, p_head, p_misses, PART: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    chain()
     i_b, i_m = tl.program_id(0), tl.program_id(1)
     if i_m < tl.load(p_head + 1):
         e, slot = tl.load(p_misses + i_m * 3), tl.load(p_misses + i_m * 3 + 1).to(tl.int64)
@@ -234,7 +239,7 @@ def fetch(slab: Slab, source: Tensor, routes: Routes, *, rows: int) -> None:
     block = 32768 if INTERPRETED else 4096
     most = rows * routes.ids.shape[1]
     _fetch[(3 * triton.cdiv(part, block), most)](
-        words, source, routes.head, routes.misses, PART=part, SIZE=3 * part, BLOCK=block, num_warps=8
+        words, source, routes.head, routes.misses, PART=part, SIZE=3 * part, BLOCK=block, launch_pdl=PDL, num_warps=8
     )
 
 
@@ -261,18 +266,18 @@ def few_rows(
     most = rows * top
     inner, shared = slab.width, shared_down.shape[1]
     fp8 = slab.scales is not None
-    bn = min(BLOCK, tile(inner, 8, 128))
+    bn = min(BLOCK, tile(inner, GATE_UP[0], 128))
     scales = x if slab.scales is None else slab.scales
     _gate_up[(triton.cdiv(inner, bn), most)](
         x, slab.slots, scales, hidden, routes.head, routes.experts, routes.slots, x.stride(0),
-        H=width, I=inner, R=rows, FP8=fp8, BLOCKED=BLOCK, BN=bn, BK=min(512, triton.next_power_of_2(width)),
-        num_warps=4,
+        H=width, I=inner, R=rows, FP8=fp8, BLOCKED=BLOCK, BN=bn, BK=min(GATE_UP[1], triton.next_power_of_2(width)),
+        launch_pdl=PDL, num_warps=GATE_UP[2],
     )  # fmt: skip
-    bn = min(BLOCK, tile(width, 32, 128))
+    bn = min(BLOCK, tile(width, DOWN[0], 128))
     _down[(triton.cdiv(width, bn), most + 1)](
         hidden, slab.slots, scales, part, routes.head, routes.experts, routes.slots, y, shared_down, y.stride(0),
         H=width, I=inner, IS=shared, E=experts, R=rows, MOST=most, FP8=fp8, BLOCKED=BLOCK, BN=bn,
-        BK=min(128, triton.next_power_of_2(inner)), num_warps=4,
+        BK=min(128, triton.next_power_of_2(inner)), launch_pdl=PDL, num_warps=DOWN[1],
     )  # fmt: skip
     n = streams.shape[1]
     bh = tile(width, 64, 512)
@@ -281,5 +286,5 @@ def few_rows(
         part, streams, mix, y, routes.head, routes.ids, routes.weights, routes.rank, routes.misses,
         dummy if residency is None else residency.table, dummy if residency is None else residency.owner, y.stride(0),
         H=width, IS=shared, E=experts, TOP=top, R=rows, MOST=most, LOWRANK=mix.shape[2] - n, STREAMS=n,
-        POOLED=residency is not None, BT=triton.next_power_of_2(top), BH=bh, num_warps=2,
+        POOLED=residency is not None, BT=triton.next_power_of_2(top), BH=bh, launch_pdl=PDL, num_warps=2,
     )  # fmt: skip

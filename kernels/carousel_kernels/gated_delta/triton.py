@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, silu, when
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, silu, when
 
 CHUNK = 64
 
@@ -45,6 +45,7 @@ def _rows(
     BK: tl.constexpr,
     BV: tl.constexpr,
 ):
+    chain()
     i_r, i_h = tl.program_id(0), tl.program_id(1)
     C: tl.constexpr = 2 * KH * DK + VH * DV
     slot, start = tl.load(p_where), tl.load(p_where + 1)
@@ -93,6 +94,7 @@ def _states(
     BK: tl.constexpr,
     BV: tl.constexpr,
 ):
+    chain()
     i_h, i_v = tl.program_id(0), tl.program_id(1)
     C: tl.constexpr = 2 * KH * DK + VH * DV
     slot, start = tl.load(p_where), tl.load(p_where + 1)
@@ -155,11 +157,11 @@ def step(
     if rows:
         _rows[(rows, heads)](
             y, ring, replay, taps, decay, dt_bias, where, y.stride(0),
-            **sizes, TAPS=taps.shape[0], BK=bk, BV=bv, num_warps=2,
+            **sizes, TAPS=taps.shape[0], BK=bk, BV=bv, launch_pdl=PDL, num_warps=2,
         )  # fmt: skip
     split = bv if INTERPRETED else min(bv, 32)
     _states[(heads, triton.cdiv(dv, split))](
-        replay, states, out, where, applied, rows, **sizes, FLUSH=flush, BK=bk, BV=split, num_warps=4
+        replay, states, out, where, applied, rows, **sizes, FLUSH=flush, BK=bk, BV=split, launch_pdl=PDL, num_warps=4
     )
 
 
@@ -184,6 +186,7 @@ def _prepare(
     BK: tl.constexpr,
     BV: tl.constexpr,
 ):
+    chain()
     i_n, i_h = tl.program_id(0), tl.program_id(1)
     C: tl.constexpr = 2 * KH * DK + VH * DV
     o_t, o_k, o_v = i_n * BT + tl.arange(0, BT), tl.arange(0, BK), tl.arange(0, BV)
@@ -242,6 +245,7 @@ def _scan(
     BK: tl.constexpr,
     BV: tl.constexpr,
 ):
+    chain()
     i_h, i_v = tl.program_id(0), tl.program_id(1)
     C: tl.constexpr = 2 * KH * DK + VH * DV
     o_i, o_k, o_v = tl.arange(0, BT), tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
@@ -291,10 +295,10 @@ def chunked(
     bk, bv = max(16, triton.next_power_of_2(dk)), max(16, triton.next_power_of_2(dv))
     common = dict(KH=key_heads, VH=heads, DK=dk, DV=dv, PRECISION="ieee" if exact else "tf32", BT=CHUNK, BK=bk)
     _prepare[(triton.cdiv(rows, CHUNK), heads)](
-        qkv, ab, decay, dt_bias, u, w, within, g, rows, ab.stride(0), **common, BV=bv, num_warps=4
+        qkv, ab, decay, dt_bias, u, w, within, g, rows, ab.stride(0), **common, BV=bv, launch_pdl=PDL, num_warps=4
     )
     split = max(16, bv // 4) if not exact else bv
     _scan[(heads, triton.cdiv(dv, split))](
-        qkv, u, w, within, g, state, out, rows, FRESH=fresh, **common, BV=split, num_warps=4, num_stages=1
+        qkv, u, w, within, g, state, out, rows, FRESH=fresh, **common, BV=split, launch_pdl=PDL, num_warps=4, num_stages=1
     )
     return out

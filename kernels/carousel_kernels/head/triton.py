@@ -5,11 +5,12 @@ import triton.language as tl
 from torch import Tensor
 
 from carousel_kernels.linear.triton import few_rows
-from carousel_kernels.row_dot import tile
+from carousel_kernels.row_dot import PDL, chain, tile
 
 
 @triton.jit
 def _best(p_x, p_value, p_id, V, valid, stride, tiles, BV: tl.constexpr):
+    chain()
     i_v, i_r = tl.program_id(0), tl.program_id(1)
     o_v = i_v * BV + tl.arange(0, BV)
     m_v = o_v < valid
@@ -24,6 +25,7 @@ def _best(p_x, p_value, p_id, V, valid, stride, tiles, BV: tl.constexpr):
 
 @triton.jit
 def _finish(p_value, p_id, p_out, tiles, stride_out, V, BT: tl.constexpr):
+    chain()
     i_r = tl.program_id(0)
     best = -float("inf")
     chosen = V
@@ -57,7 +59,7 @@ def best(scores: Tensor, valid: int, out: Tensor, work: tuple[Tensor, Tensor]) -
     value, ids = work
     count = tiles(vocab)
     _best[(count, rows)](
-        scores, value, ids, vocab, valid, scores.stride(0), count, BV=tile(vocab, 1024, 65536), num_warps=4
+        scores, value, ids, vocab, valid, scores.stride(0), count, BV=tile(vocab, 1024, 65536), launch_pdl=PDL, num_warps=4
     )
     bt = min(1024, triton.next_power_of_2(count))
-    _finish[(rows,)](value, ids, out, count, out.stride(0), vocab, BT=bt, num_warps=4)
+    _finish[(rows,)](value, ids, out, count, out.stride(0), vocab, BT=bt, launch_pdl=PDL, num_warps=4)

@@ -5,7 +5,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, silu, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, prefetch, silu, tile
+
+
+MIX_DOWN, MIX_UP = [4, 4], [8, 4]  # rows of a program and warps
 
 
 @triton.jit
@@ -20,12 +23,16 @@ def _mix_down(
     H: tl.constexpr,
     R: tl.constexpr,
     STREAMS: tl.constexpr,
+    LINES: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
     i_n, i_c = tl.program_id(0), tl.program_id(1)
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < N
+    o_l = tl.minimum(tl.arange(0, LINES) * 64, H - 1)
+    prefetch(p_w + tl.minimum(o_n, N - 1)[:, None] * (STREAMS * H) + i_c * H + o_l[None, :])
+    chain()
     a0 = tl.zeros([BN, BK], tl.float32)
     a1, a2, a3 = a0, a0, a0
     q0 = tl.zeros([BK], tl.float32)
@@ -78,10 +85,10 @@ def mix_down(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd:
     if not streams.is_contiguous() or not weight.is_contiguous() or not 1 <= rows <= 4:
         raise ValueError(f"streams {tuple(streams.shape)} must be contiguous with 1 to 4 rows")
     out = weight.shape[0]
-    bn = tile(out, 4, 256)
+    bn = tile(out, MIX_DOWN[0], 256)
     _mix_down[(triton.cdiv(out, bn), n)](
         streams, scale, weight, part, rstd, eps, out,
-        H=width, R=rows, STREAMS=n, BN=bn, BK=min(512, triton.next_power_of_2(width)), num_warps=4,
+        H=width, R=rows, STREAMS=n, LINES=triton.next_power_of_2(width // 64 + 1), BN=bn, BK=min(512, triton.next_power_of_2(width)), launch_pdl=PDL, num_warps=MIX_DOWN[1],
     )  # fmt: skip
 
 
@@ -98,6 +105,7 @@ def _mix_up(
     LOWRANK: tl.constexpr,
     R: tl.constexpr,
     STREAMS: tl.constexpr,
+    LINES: tl.constexpr,
     BH: tl.constexpr,
     BK: tl.constexpr,
 ):
@@ -106,6 +114,9 @@ def _mix_up(
     o_h = tl.program_id(0) * BH + o_j % BH
     o_s = o_j // BH * H + o_h
     m_j = o_h < H
+    o_l = tl.minimum(tl.arange(0, LINES) * 64, LOWRANK - 1)
+    prefetch(p_w + tl.minimum(o_s, STREAMS * H - 1)[:, None] * LOWRANK + o_l[None, :])
+    chain()
     a0 = tl.zeros([STREAMS * BH, BK], tl.float32)
     a1, a2, a3 = a0, a0, a0
     for k in tl.static_range(0, LOWRANK, BK):
@@ -149,16 +160,18 @@ def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: T
     """
     rows, n, width = streams.shape
     lowrank = weight.shape[1]
-    bh = tile(width, 16, 256)
+    bh = tile(width, MIX_UP[0], 256)
     bk = min(64, triton.next_power_of_2(lowrank))
     _mix_up[(triton.cdiv(width, bh),)](
         streams, scale, weight, part, rstd, x, part.shape[2],
-        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, BK=bk, num_warps=4,
+        H=width, LOWRANK=lowrank, R=rows, STREAMS=n,
+        LINES=triton.next_power_of_2(lowrank // 64 + 1), BH=bh, BK=bk, launch_pdl=PDL, num_warps=MIX_UP[1],
     )  # fmt: skip
 
 
 @triton.jit
 def _norm(p_s, p_scale, p_n, eps, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    chain()
     i_t, i_c = tl.program_id(0).to(tl.int64), tl.program_id(1)
     o_h = tl.arange(0, BH)
     m_h = o_h < H
@@ -172,12 +185,13 @@ def norm(streams: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> Tens
     """`rms_norm` of each stream times scale [n, H]: streams [T, n, H] fp32 to [T, n * H] of dtype."""
     rows, n, width = streams.shape
     out = torch.empty(rows, n * width, dtype=dtype, device=streams.device)
-    _norm[(rows, n)](streams, scale, out, eps, H=width, STREAMS=n, BH=triton.next_power_of_2(width), num_warps=4)
+    _norm[(rows, n)](streams, scale, out, eps, H=width, STREAMS=n, BH=triton.next_power_of_2(width), launch_pdl=PDL, num_warps=4)
     return out
 
 
 @triton.jit
 def _blend(p_g, p_n, p_x, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    chain()
     i_t = tl.program_id(0).to(tl.int64)
     o_h = tl.program_id(1) * BH + tl.arange(0, BH)
     m_h = o_h < H
@@ -194,12 +208,13 @@ def blend(gates: Tensor, normed: Tensor, n: int) -> Tensor:
     rows, width = normed.shape[0], normed.shape[1] // n
     out = torch.empty(rows, width, dtype=normed.dtype, device=normed.device)
     bh = triton.next_power_of_2(width) if INTERPRETED else 1024
-    _blend[(rows, triton.cdiv(width, bh))](gates, normed, out, H=width, STREAMS=n, BH=bh, num_warps=4)
+    _blend[(rows, triton.cdiv(width, bh))](gates, normed, out, H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=4)
     return out
 
 
 @triton.jit
 def _inject(p_s, p_y, p_logit, stride_logit, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    chain()
     i_t = tl.program_id(0).to(tl.int64)
     o_h = tl.program_id(1) * BH + tl.arange(0, BH)
     m_h = o_h < H
@@ -215,5 +230,5 @@ def inject(streams: Tensor, y: Tensor, logits: Tensor) -> None:
     rows, n, width = streams.shape
     bh = triton.next_power_of_2(width) if INTERPRETED else 1024
     _inject[(rows, triton.cdiv(width, bh))](
-        streams, y, logits, logits.stride(0), H=width, STREAMS=n, BH=bh, num_warps=4
+        streams, y, logits, logits.stride(0), H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=4
     )

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import tile
+from carousel_kernels.row_dot import PDL, chain, tile
 
 
 @triton.jit
@@ -22,6 +22,7 @@ def _scores(
     BB: tl.constexpr,
     BI: tl.constexpr,
 ):
+    chain()
     i_r, i_b = tl.program_id(0), tl.program_id(1)
     slot, t = tl.load(p_where), tl.load(p_where + 1 + i_r)
     seen = (t + 1) // RATIO
@@ -48,5 +49,5 @@ def scores(index_q: Tensor, index_keys: Tensor, out: Tensor, where: Tensor, *, t
     bb = tile(blocks, 64, 1024)
     _scores[(rows, triton.cdiv(blocks, bb))](
         index_q, index_keys, out, where, blocks, out.stride(0),
-        TOP=top, RATIO=ratio, IH=heads, DI=width, BB=bb, BI=triton.next_power_of_2(width), num_warps=4,
+        TOP=top, RATIO=ratio, IH=heads, DI=width, BB=bb, BI=triton.next_power_of_2(width), launch_pdl=PDL, num_warps=4,
     )  # fmt: skip

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, add_rows, join_rows, split_rows, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, add_rows, chain, join_rows, prefetch, split_rows, tile
 
 MAX_ROWS = 4
 
@@ -25,11 +25,17 @@ def _few_rows(
     INJECT: tl.constexpr,
     LOWRANK: tl.constexpr,
     STREAMS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    LINE: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     m_n = o_n < N
+    if AHEAD > 0:
+        o_l = tl.minimum(tl.arange(0, AHEAD) * LINE, K - 1)
+        prefetch(p_w + tl.minimum(o_n, N - 1)[:, None].to(tl.int64) * K + o_l[None, :])
+    chain()
     a0 = tl.zeros([BN, BK], tl.float32)
     a1, a2, a3 = a0, a0, a0
     p_row = p_w + o_n[:, None].to(tl.int64) * K
@@ -78,6 +84,7 @@ def _tensor_rows(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
+    chain()
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     m_n = o_n < N
     acc = tl.zeros([16, BN], tl.float32)
@@ -111,7 +118,7 @@ def tensor_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int
     bn, bk, warps, stages = block
     _tensor_rows[(triton.cdiv(weight.shape[0], bn),)](
         x, weight, out, x.stride(0), out.stride(0), weight.shape[0], x, x, K=width, R=rows, INJECT=False, LOWRANK=0,
-        STREAMS=1, EMULATED=INTERPRETED, BN=bn, BK=bk, num_warps=warps, num_stages=stages,
+        STREAMS=1, EMULATED=INTERPRETED, BN=bn, BK=bk, launch_pdl=PDL, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out
 
@@ -126,7 +133,7 @@ def few_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int, i
     bn, bk, warps = block or _block(weight.shape[0], width)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
         x, weight, out, x.stride(0), out.stride(0), weight.shape[0], x, x,
-        K=width, R=rows, INJECT=False, LOWRANK=0, STREAMS=1, BN=bn, BK=bk, num_warps=warps,
+        K=width, R=rows, INJECT=False, LOWRANK=0, STREAMS=1, **_ahead(weight), BN=bn, BK=bk, launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
     return out
 
@@ -144,8 +151,15 @@ def few_rows_inject(
     bn, bk, warps = block or _block(weight.shape[0], width)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
         x, weight, x, x.stride(0), 0, weight.shape[0], streams, part,
-        K=width, R=rows, INJECT=True, LOWRANK=part.shape[2] - n, STREAMS=n, BN=bn, BK=bk, num_warps=warps,
+        K=width, R=rows, INJECT=True, LOWRANK=part.shape[2] - n, STREAMS=n, **_ahead(weight),
+        BN=bn, BK=bk, launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
+
+
+def _ahead(weight: Tensor) -> dict[str, int]:
+    """Cache lines of a row of weights to ask for before the rows are there: the first wave of programs finds them."""
+    line = 128 // weight.element_size()
+    return {"AHEAD": triton.next_power_of_2(triton.cdiv(weight.shape[1], line)) if PDL else 0, "LINE": line}
 
 
 def _check(x: Tensor, weight: Tensor, rows: int) -> None:
@@ -182,6 +196,7 @@ def _many_rows(
     BK: tl.constexpr,
     GROUP: tl.constexpr,
 ):
+    chain()
     i_p = tl.program_id(0)
     n_m, n_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     width = GROUP * n_n
@@ -225,6 +240,6 @@ def many_rows(x: Tensor, weight: Tensor, out: Tensor | None = None, dtype: torch
     grid = (triton.cdiv(rows, bm) * triton.cdiv(weight.shape[0], bn),)
     _many_rows[grid](
         x, weight, out, rows, weight.shape[0], width, x.stride(0), out.stride(0),
-        EXACT=exact, BM=bm, BN=bn, BK=bk, GROUP=8, num_warps=warps, num_stages=stages,
+        EXACT=exact, BM=bm, BN=bn, BK=bk, GROUP=8, launch_pdl=PDL, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

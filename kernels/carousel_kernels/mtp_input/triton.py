@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from carousel_kernels.row_dot import PDL, chain
+
 from carousel_kernels.linear.triton import few_rows
 
 
@@ -24,6 +26,7 @@ def _norms(
     STREAMS: tl.constexpr,
     BH: tl.constexpr,
 ):
+    chain()
     i_r = tl.program_id(0)
     slot, t = tl.load(p_where), tl.load(p_where + 1 + i_r)
     row = tl.load(p_from + i_r)
@@ -46,6 +49,7 @@ def _norms(
 
 @triton.jit
 def _add(p_s, p_e, H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr):
+    chain()
     i_r, i_c = tl.program_id(0), tl.program_id(1)
     o_h = tl.arange(0, BH)
     m_h = o_h < H
@@ -77,10 +81,10 @@ def fuse(
     bh = triton.next_power_of_2(width)
     _norms[(rows,)](
         hidden, tokens, embedding, embedding_scale, hidden_scale, e, h, source, where, tokens.stride(0), eps,
-        H=width, STREAMS=n, BH=bh, num_warps=8,
+        H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=8,
     )  # fmt: skip
     few_rows(e[:rows], fc_embedding, product[:rows])
     for r in range(rows):
         for c in range(0, n, 4):
             few_rows(h[r, c : c + 4], fc_hidden, streams[r, c : c + 4])
-    _add[(rows, n)](streams, product, H=width, STREAMS=n, BH=bh, num_warps=4)
+    _add[(rows, n)](streams, product, H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=4)

@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from carousel_kernels.row_dot import PDL, chain
+
 
 @triton.jit
 def _gather(
@@ -24,6 +26,7 @@ def _gather(
     DTYPE: tl.constexpr,
     BW: tl.constexpr,
 ):
+    chain()
     i_r, i_g = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot, t = tl.load(p_where), tl.load(p_where + 1 + i_r)
     p_t = p_tokens + slot * capacity + t
@@ -74,6 +77,6 @@ def gather(
         raise ValueError(f"an n-gram table of {table} cannot be gathered: {', '.join(TYPES)} can")
     _gather[(rows, groups)](
         tokens, where, multipliers, sizes, offsets, shards, out, tokens.stride(0), height, scale, reset,
-        N=n, HEADS=groups // (n - 1), WIDTH=w, DTYPE=TYPES[table], BW=triton.next_power_of_2(w), num_warps=1,
+        N=n, HEADS=groups // (n - 1), WIDTH=w, DTYPE=TYPES[table], BW=triton.next_power_of_2(w), launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
     return out

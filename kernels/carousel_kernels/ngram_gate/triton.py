@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, silu, when
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, silu, when
 
 
 @triton.jit
@@ -22,6 +22,7 @@ def _gate(
     STREAMS: tl.constexpr,
     BH: tl.constexpr,
 ):
+    chain()
     i_t, i_c = tl.program_id(0).to(tl.int64), tl.program_id(1)
     o_h = tl.arange(0, BH)
     m_h = o_h < H
@@ -55,6 +56,7 @@ def _inject(
     KEEP: tl.constexpr,
     BC: tl.constexpr,
 ):
+    chain()
     i_t = tl.program_id(0).to(tl.int64)
     o_c = tl.program_id(1) * BC + tl.arange(0, BC)
     m_c = o_c < C
@@ -101,10 +103,10 @@ def inject(
         raise ValueError(f"{rows} rows overrun a ring of {ring.shape[1]}: write it afterwards")
     bh = triton.next_power_of_2(width)
     _gate[(rows, n)](
-        streams, y, key_scale, query_scale, conv_scale, v, u, y.stride(0), eps, H=width, STREAMS=n, BH=bh, num_warps=4
+        streams, y, key_scale, query_scale, conv_scale, v, u, y.stride(0), eps, H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=4
     )
     bc = 16384 if INTERPRETED else 512
     _inject[(rows, triton.cdiv(n * width, bc))](
         streams, v, u, ring, taps, where, rows, n * width,
-        W=ring.shape[1], TAPS=taps.shape[0], DILATION=dilation, KEEP=keep, BC=bc, num_warps=4,
+        W=ring.shape[1], TAPS=taps.shape[0], DILATION=dilation, KEEP=keep, BC=bc, launch_pdl=PDL, num_warps=4,
     )  # fmt: skip

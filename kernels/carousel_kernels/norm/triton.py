@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, silu
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, silu
 
 
 @triton.jit
@@ -13,6 +13,7 @@ def _gated(
     p_x, p_scale, p_gate, p_out, stride_gate, eps,
     HEADS: tl.constexpr, D: tl.constexpr, SIGMOID: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
+    chain()
     i_t = tl.program_id(0).to(tl.int64)
     o_h, o_d = tl.program_id(1) * BH + tl.arange(0, BH), tl.arange(0, BD)
     m = (o_h < HEADS)[:, None] & (o_d < D)[None, :]
@@ -35,6 +36,6 @@ def gated_rms_norm(
     bh = triton.next_power_of_2(heads) if INTERPRETED else min(4 if rows <= 4 else 16, triton.next_power_of_2(heads))
     _gated[(rows, triton.cdiv(heads, bh))](
         x, scale, gate, out, gate.stride(0), eps,
-        HEADS=heads, D=width, SIGMOID=sigmoid, BH=bh, BD=triton.next_power_of_2(width), num_warps=4,
+        HEADS=heads, D=width, SIGMOID=sigmoid, BH=bh, BD=triton.next_power_of_2(width), launch_pdl=PDL, num_warps=4,
     )  # fmt: skip
     return out

@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import when
+from carousel_kernels.row_dot import PDL, chain, when
 
+ROUTE_WARPS = [4]
 HEADER = 4  # int32: distinct experts, misses, and two spare
 
 
@@ -65,6 +66,7 @@ def _route(
     BE: tl.constexpr,
     BS: tl.constexpr,
 ):
+    chain()
     o_r, o_e = tl.arange(0, BR), tl.arange(0, BE)
     m_e = o_e < E
     m_x = (o_r < R)[:, None] & m_e[None, :]
@@ -166,5 +168,5 @@ def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: 
         dummy if r is None else r.table, dummy if r is None else r.owner, dummy if r is None else r.used,
         dummy if r is None else r.counts, dummy if r is None else r.tick, logits.stride(0), 0 if r is None else r.stage,
         E=experts, TOP=top, R=rows, SLOTS=slots, POOLED=r is not None, BR=triton.next_power_of_2(rows),
-        BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), num_warps=1 if rows == 1 else 4,
+        BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), launch_pdl=PDL, num_warps=ROUTE_WARPS[0],
     )  # fmt: skip

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain
 
 
 @triton.jit
@@ -15,6 +15,7 @@ def _begin(
     p_control, p_tokens, p_where, p_draft_where, p_source, p_single, p_tick, capacity, kept,
     R: tl.constexpr, DRAFT: tl.constexpr,
 ):  # fmt: skip
+    chain()
     slot, position = tl.load(p_control), tl.load(p_control + 1)
     token, waiting = tl.load(p_control + 2), tl.load(p_control + 3)
     tl.store(p_tokens + slot * capacity + position, token)
@@ -53,7 +54,7 @@ def begin(
     draft_where, source, single = draft or (where, where, where)
     _begin[(1,)](
         control, tokens, where, draft_where, source, single, tick, tokens.stride(0), kept,
-        R=rows, DRAFT=0 if draft is None else source.shape[0], num_warps=1,
+        R=rows, DRAFT=0 if draft is None else source.shape[0], launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
 
 
@@ -62,6 +63,7 @@ def _embed(
     p_tokens, p_where, p_embedding, p_streams, capacity,
     H: tl.constexpr, STREAMS: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
+    chain()
     i_r = tl.program_id(0)
     slot, t = tl.load(p_where), tl.load(p_where + 1 + i_r)
     o_h = tl.program_id(1) * BH + tl.arange(0, BH)
@@ -77,19 +79,20 @@ def embed(tokens: Tensor, where: Tensor, embedding: Tensor, streams: Tensor) -> 
     rows, n, width = streams.shape
     bh = triton.next_power_of_2(width) if INTERPRETED else min(512, triton.next_power_of_2(width))
     _embed[(rows, triton.cdiv(width, bh))](
-        tokens, where, embedding, streams, tokens.stride(0), H=width, STREAMS=n, BH=bh, num_warps=2
+        tokens, where, embedding, streams, tokens.stride(0), H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=2
     )
 
 
 @triton.jit
 def _put(p_control, p_tokens, p_id, capacity, behind):
+    chain()
     slot, position = tl.load(p_control), tl.load(p_control + 1)
     tl.store(p_tokens + slot * capacity + position + behind, tl.maximum(tl.load(p_id), 0))
 
 
 def put(control: Tensor, tokens: Tensor, chosen: Tensor, behind: int) -> None:
     """Write a drafted token `behind` places after the step's first; a NaN's -1 becomes 0 and is caught when verified."""
-    _put[(1,)](control, tokens, chosen, tokens.stride(0), behind, num_warps=1)
+    _put[(1,)](control, tokens, chosen, tokens.stride(0), behind, launch_pdl=PDL, num_warps=1)
 
 
 @triton.jit
@@ -97,6 +100,7 @@ def _commit(
     p_control, p_tokens, p_chosen, p_stops, p_applied, p_result, stops, capacity,
     R: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
+    chain()
     slot, position = tl.load(p_control), tl.load(p_control + 1)
     o_s = tl.arange(0, BS)
     b_stops = tl.load(p_stops + o_s, mask=o_s < stops, other=-1)
@@ -122,7 +126,7 @@ def commit(
     """
     _commit[(1,)](
         control, tokens, chosen, stops, applied, result, stops.shape[0], tokens.stride(0),
-        R=rows, BS=triton.next_power_of_2(stops.shape[0]), num_warps=1,
+        R=rows, BS=triton.next_power_of_2(stops.shape[0]), launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
 
 
@@ -131,6 +135,7 @@ def _keep(
     p_control, p_result, p_logits, p_kept_logits, p_streams, p_kept_streams, V, width, kept,
     R: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
+    chain()
     i_b = tl.program_id(0)
     slot = tl.load(p_control)
     last = tl.load(p_result) - 1
@@ -154,5 +159,5 @@ def keep(
     bv = 65536 if INTERPRETED else 1024
     _keep[(triton.cdiv(max(vocab, rows * width), bv),)](
         control, result, logits, kept_logits, streams, kept_streams, vocab, width, kept_streams.shape[1],
-        R=rows, BV=bv, num_warps=4,
+        R=rows, BV=bv, launch_pdl=PDL, num_warps=4,
     )  # fmt: skip
