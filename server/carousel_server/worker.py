@@ -165,8 +165,8 @@ class Worker:
             if not self._start(job):
                 return False
         elif not job.seq.live:
-            began = self._clock()
             self._free_slot(job)
+            began = self._clock()
             self._engine.resume(job.seq)
             self._spend("switching", began)
         assert job.seq is not None

@@ -83,10 +83,12 @@ class RawClient:
         self.socket.close()
 
     def read(self) -> tuple[int, str]:
-        """Status, and the rest of the reply as text."""
+        """Status and body of the final response; interim ones, which keep a waiting client warm, are skipped."""
         data = b""
         while piece := self.socket.recv(65536):
             data += piece
         self.socket.close()
         head, _, body = data.partition(b"\r\n\r\n")
+        while head.split()[1].startswith(b"1"):
+            head, _, body = body.partition(b"\r\n\r\n")
         return int(head.split()[1]), body.decode(errors="replace")
