@@ -75,10 +75,7 @@ class CallBody:
             return
         while not self.over:
             mark = _MARK.search(self.text, self._pos)
-            if mark:
-                judged = mark.start()
-            else:
-                judged = len(self.text) if final else held_from(self.text, self._pos, MARKS)
+            judged = mark.start() if mark else len(self.text) if final else held_from(self.text, self._pos, MARKS)
             if self._outside is not None and self.text[self._outside : judged].strip():
                 self._outside = None
                 if self._value is None:

@@ -188,7 +188,7 @@ def test_values_nested_too_deeply_are_a_400() -> None:
     ],
 )
 def test_a_template_cannot_leave_its_limits(source: str, says: str) -> None:
-    template = Template(source, max_characters=5_000, max_seconds=0.5)
+    template = Template(source, max_characters=5_000, max_seconds=0.5 if says == "ran for" else 60)
     with pytest.raises(TemplateRefusal, match=says):
         template.render({"messages": [{"role": "user", "content": "x"}]})
 
