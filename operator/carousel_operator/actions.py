@@ -38,6 +38,15 @@ class SetMark:
 
 
 @dataclass(frozen=True)
+class Protect:
+    """Keep a node autoscaler from moving a pod that loads, or no longer."""
+
+    pod: str
+    uid: str
+    on: bool
+
+
+@dataclass(frozen=True)
 class Quiesce:
     """`POST /admin/drain`."""
 
@@ -103,4 +112,4 @@ class DrainEnded:
     pod: str = ""
 
 
-Action = PushPeers | PushLimits | SetMark | Quiesce | Close | Undo | Delete | Resize | Notice | DrainEnded
+Action = PushPeers | PushLimits | Protect | SetMark | Quiesce | Close | Undo | Delete | Resize | Notice | DrainEnded

@@ -20,6 +20,7 @@ from carousel_operator.actions import (
     Delete,
     DrainEnded,
     Notice,
+    Protect,
     PushLimits,
     PushPeers,
     Quiesce,
@@ -158,6 +159,9 @@ class Applier:
             case SetMark():
                 value = action.mark.dump() if action.mark else None
                 await self._annotate(namespace, action.pod, action.uid, names.ANNOTATION_DRAIN, value)
+            case Protect():
+                value = "true" if action.on else None
+                await self._annotate(namespace, action.pod, action.uid, names.ANNOTATION_DO_NOT_DISRUPT, value)
             case Delete():
                 await self.api.delete(kinds.POD, namespace, action.pod, action.uid, action.grace)
             case Resize():

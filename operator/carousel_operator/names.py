@@ -52,6 +52,7 @@ ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"
 ANNOTATION_RESTART: Final = f"{GROUP}/restart-id"
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
 ANNOTATION_RESIZE_REFUSED: Final = f"{GROUP}/resize-refused"
+ANNOTATION_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 
 ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_DRAIN: "On a pod: JSON with reason, startedAt and deadline of its drain; survives an operator restart.",
@@ -63,6 +64,7 @@ ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_RESTART: "On pods: the spec.restart.id that the pod was made with.",
     ANNOTATION_SECRETS: "On pods: digest of the Secret keys that their environment refers to.",
     ANNOTATION_RESIZE_REFUSED: "On a pod: why its in-place resize is not possible; it is replaced instead.",
+    ANNOTATION_DO_NOT_DISRUPT: "On a pod while it loads: an autoscaler must not move it; taken away when it is ready.",
 }
 
 READY: Final = "Ready"

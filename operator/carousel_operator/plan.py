@@ -16,6 +16,7 @@ from carousel_operator.actions import (
     DrainEnded,
     Notice,
     Outcome,
+    Protect,
     PushLimits,
     PushPeers,
     Quiesce,
@@ -72,6 +73,7 @@ def plan(want: Want, observed: Observed, now: float) -> Plan:
     after = [
         *_limits(want, observed, resizes),
         *_resize_actions(want, pods, resizes),
+        *_protection(observed),
         *_undo(choice, observed),
         *_drain_actions(choice, pods, steps),
         *_removals(want, choice, pods, steps, leaving),
@@ -158,6 +160,13 @@ def _resize_actions(want: Want, pods: dict[str, PodView], resizes: dict[str, res
         for name, step in resizes.items()
         if step.state == "ask" and want.memory_bytes is not None
     ]
+
+
+def _protection(observed: Observed) -> list[Action]:
+    """A node autoscaler may not move a pod while it loads: it would begin again from nothing."""
+    alive = [p for p in observed.pods if not p.deleting]
+    begin = (Protect(p.name, p.uid, True) for p in alive if p.running and not p.started and not p.protected)
+    return [*begin, *(Protect(p.name, p.uid, False) for p in alive if p.ready and p.protected)]
 
 
 def _undo(choice: rollout.Choice, observed: Observed) -> list[Action]:

@@ -56,6 +56,7 @@ def view(raw: Mapping[str, Any], admin: AdminState | None = None, admin_error: s
         admin=admin,
         admin_error=admin_error,
         running_since=timing.parse((state.get("running") or {}).get("startedAt")),
+        protected=annotations.get(names.ANNOTATION_DO_NOT_DISRUPT) == "true",
         tolerates_cordon=any(_tolerates_cordon(t) for t in spec.get("tolerations") or ()),
     )
 

@@ -105,6 +105,7 @@ class PodView:
     admin_error: str = ""
     running_since: float | None = None
     silent_since: float | None = None  # its admin port has not answered since then
+    protected: bool = False  # a node autoscaler is told not to move it
     tolerates_cordon: bool = False  # it would come back to the same node
 
     @property

@@ -21,10 +21,15 @@ def api() -> Iterator[ApiServer]:
 
 def wait_until_served(server: ApiServer) -> None:
     """A CRD is served a moment after it was taken; kubectl wait trips over one without any condition."""
-    deadline = time.monotonic() + 30
+    wait_for(server, f"/apis/{names.API_VERSION}/{names.PLURAL}", 30)
+
+
+def wait_for(server: ApiServer, path: str, seconds: float) -> None:
+    """Until a GET of `path` succeeds. Raises Refused with the last answer."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            server.call("GET", f"/apis/{names.API_VERSION}/{names.PLURAL}")
+            server.call("GET", path)
             return
         except Refused:
             if time.monotonic() > deadline:
@@ -38,4 +43,6 @@ def live() -> Iterator[ApiServer]:
     with running(controllers=True) as server:
         server.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", custom_resource_definition())
         wait_until_served(server)
+        # The first thing that the controllers make: before it is there, a StatefulSet makes no pod.
+        wait_for(server, "/api/v1/namespaces/default/serviceaccounts/default", 120)
         yield server

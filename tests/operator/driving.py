@@ -123,7 +123,7 @@ class Drive:
                 raise
             return None
 
-    async def until(self, holds: Callable[[], Coroutine[Any, Any, bool]], seconds: float = 30.0) -> None:
+    async def until(self, holds: Callable[[], Coroutine[Any, Any, bool]], seconds: float = 60.0) -> None:
         """Reconcile until `holds`. Raises TimeoutError with the last status."""
         deadline = time.monotonic() + seconds
         while not await holds():
@@ -194,7 +194,7 @@ async def driving(server: ApiServer) -> AsyncIterator[Drive]:
 NAMESPACE = kinds.Kind("v1", "Namespace", "namespaces", namespaced=False)
 
 
-def play(server: ApiServer, act: Callable[[Drive], Coroutine[Any, Any, None]], seconds: float = 90.0) -> None:
+def play(server: ApiServer, act: Callable[[Drive], Coroutine[Any, Any, None]], seconds: float = 200.0) -> None:
     """Run one scene in a fresh event loop."""
 
     async def scene() -> None:

@@ -79,7 +79,8 @@ def pod(ordinal: int = 0, revision: str = NEW, **changes: Any) -> PodView:
 
 
 def loading(ordinal: int = 0, revision: str = NEW, **changes: Any) -> PodView:
-    """A pod whose server is still loading."""
+    """A pod whose server is still loading, already kept from being moved."""
+    changes = {"protected": True} | changes
     says = {"phase": "loading", "progress": 0.43, "boot": f"fresh{ordinal}"}
     return pod(
         ordinal, revision, **{"ready": False, "started": False, "running_since": NOW - 10, "says": says} | changes
@@ -203,6 +204,8 @@ def _word(action: Any) -> str:
             return f"limits {action.generation} to {action.pod}"
         case "PushPeers":
             return f"peers to {action.pod}"
+        case "Protect":
+            return f"{'protect' if action.on else 'expose'} {action.pod}"
         case "Resize":
             return f"resize {action.pod} {action.memory_bytes // GiB}Gi"
         case "Notice" | "DrainEnded":

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.api
 CHART = Path(__file__).parents[2] / "charts/carousel"
 
 
-async def _eventually(holds: Any, seconds: float = 30.0) -> None:
+async def _eventually(holds: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not await holds():
         assert time.monotonic() < deadline

@@ -59,6 +59,8 @@ REST = [
     Row("D49 a loading first pod is waited for", want(), sight(loading(), current_revision=""), "", 1),
     Row("a pending first pod is waited for", want(), sight(pending(), current_revision=""), "", 1, "done"),
     Row("D39 a pod that goes by itself is left alone", want(), sight(pod(deleting=True)), "", 1),
+    Row("B27 a pod that begins to load is kept where it is", want(), sight(loading(protected=False)), "protect chat-0"),
+    Row("B27 a pod that serves may be moved", want(), sight(pod(protected=True)), "expose chat-0"),
     Row("A2 a pod of an older operator but the same intent stays", want(), sight(pod(revision=NEW)), "", 1, "done"),
 ]
 
