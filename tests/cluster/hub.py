@@ -15,7 +15,7 @@ import carousel_server
 REPO = "test/tiny"
 COMMIT = "0" * 40
 BREAKS = 2  # answers that end in the middle
-PIECE, PAUSE = 2**18, 0.05  # about 5 MB/s
+PIECE, PAUSE = 2**17, 0.3  # 28 MiB in about 70 s: the status tells new counts every 30 s
 
 
 class Hub(ThreadingHTTPServer):
