@@ -1,6 +1,6 @@
 """The planner as one table: what is wanted, what is seen, what is done.
 
-A letter and a number in front name the fault report that a row answers (tests/cases has the list).
+A letter and a number in front name the fault report that a row answers (test_fault_reports.py has the list).
 """
 
 from dataclasses import dataclass, replace
