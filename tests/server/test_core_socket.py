@@ -58,10 +58,10 @@ def test_a_cancel_in_this_phase_has_its_outcome(tiny: Running, phase: str, cause
         if phase == "queued":
             others = [RawClient(tiny, chat_body(f"count {n}", max_tokens=6)) for n in range(2)]
             point.wait()
-            wait_for(lambda: tiny.state()["requests"]["running"] == 2, 30)
+            wait_for(lambda: sum(tiny.state()["requests"].values()) == 2, 30)
         client = start(tiny, session, phase, stream)
         if phase == "queued":
-            wait_for(lambda: tiny.state()["requests"]["queued"] == 1, 30)
+            wait_for(lambda: open_phases(tiny).get(f"cell-{session}") == "queued", 30)
         else:
             point.wait()
         if cause == "api":
