@@ -100,7 +100,8 @@ def _generate(
         RngState(options.seed),
         engine.info.vocab_size,
     )
-    text, out = Utf8Stream(), []
+    text = Utf8Stream()
+    out: list[int] = []
     started = time.perf_counter()
     seq = engine.create(len(tokens) + options.max_tokens)
     engine.prefill(seq, tokens)

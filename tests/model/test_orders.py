@@ -123,8 +123,8 @@ class Orders(RuleBasedStateMachine):
 
 
 Orders.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
+    max_examples=15,
+    stateful_step_count=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

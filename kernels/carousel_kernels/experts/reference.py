@@ -57,10 +57,10 @@ def _pairs(x: Tensor, weights: Tensor, ids: Tensor, gate_up: Sequence[Tensor], d
     """Each (row, expert) pair on its own; no expert's weights are copied."""
     dtype, chosen = x.dtype, ids.flatten().tolist()
     top = ids.shape[1]
-    rows = [x] if x.shape[0] == 1 else x.split(1)
+    rows = x.unsqueeze(1).unbind(0)
     hidden = torch.cat([linear(rows[i // top], gate_up[e].to(dtype)) for i, e in enumerate(chosen)])
     inner = hidden.shape[1] // 2
     gate, up = hidden.split_with_sizes([inner, inner], 1)
-    pairs = silu(gate).mul_(up).mul_(weights.reshape(-1, 1)).split(1)
+    pairs = silu(gate).mul_(up).mul_(weights.reshape(-1, 1)).unsqueeze(1).unbind(0)
     parts = [linear(pair, down[e].to(dtype)) for pair, e in zip(pairs, chosen, strict=True)]
     return torch.cat(parts).view(-1, top, x.shape[1]).sum(1)
