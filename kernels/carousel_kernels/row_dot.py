@@ -34,39 +34,21 @@ def chain():
         gdc_launch_dependents()
 
 
-@triton.jit
-def prefetch(p):
-    """Ask for the cache lines at the pointers p, of weights that the body will read; nothing waits for them."""
-    if _CHAINED:
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [p.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-        )
+def halves(width: int) -> tuple[int, int]:
+    """Two powers of two that cover `width` columns, the first within it: a program loads a whole row as two tiles.
+
+    All loads of a program are then in flight at once, and before `chain`, so that they overlap the kernel before.
+    """
+    first = 1 << (width.bit_length() - 1)
+    return first, max(1, triton.next_power_of_2(width - first)) if width > first else 1
 
 
 @triton.jit
-def add_rows(b_w, p_x, stride_x, m_k, a0, a1, a2, a3, R: tl.constexpr):
-    """a_r += w * x_r for r < R; b_w [N, K] fp32, p_x [K] pointers of row 0, a_r [N, K]."""
-    a0 += b_w * tl.load(p_x, mask=m_k, other=0.0)[None, :]
-    if R > 1:
-        a1 += b_w * tl.load(p_x + stride_x, mask=m_k, other=0.0)[None, :]
-    if R > 2:
-        a2 += b_w * tl.load(p_x + 2 * stride_x, mask=m_k, other=0.0)[None, :]
-    if R > 3:
-        a3 += b_w * tl.load(p_x + 3 * stride_x, mask=m_k, other=0.0)[None, :]
-    return a0, a1, a2, a3
-
-
-@triton.jit
-def add_scaled_rows(b_w, p_x, stride_x, b_s, m_k, a0, a1, a2, a3, R: tl.constexpr):
-    """As `add_rows` with x_r * s, s [K] the scale of each column's block."""
-    a0 += b_w * (tl.load(p_x, mask=m_k, other=0.0) * b_s)[None, :]
-    if R > 1:
-        a1 += b_w * (tl.load(p_x + stride_x, mask=m_k, other=0.0) * b_s)[None, :]
-    if R > 2:
-        a2 += b_w * (tl.load(p_x + 2 * stride_x, mask=m_k, other=0.0) * b_s)[None, :]
-    if R > 3:
-        a3 += b_w * (tl.load(p_x + 3 * stride_x, mask=m_k, other=0.0) * b_s)[None, :]
-    return a0, a1, a2, a3
+def dot_row(b_1, b_2, p_x, o_1, o_2, m_2):
+    """[N] sums of one row times weights given as tiles of its first and its last columns, fp32."""
+    b_x = tl.load(p_x + o_1)
+    b_z = tl.load(p_x + o_2, mask=m_2, other=0.0)
+    return tl.sum(b_1.to(tl.float32) * b_x[None, :], 1) + tl.sum(b_2.to(tl.float32) * b_z[None, :], 1)
 
 
 @triton.jit

@@ -36,7 +36,7 @@ def graph_ms(run: Callable[[], None], repeats: int = 7) -> tuple[float, float]:
     return median(times[2:]), max(times[2:]) - min(times[2:])
 
 
-def gemv(out: int, width: int, rows: int, blocks: list[tuple[int, int, int]], dtype: torch.dtype) -> list[dict]:
+def gemv(out: int, width: int, rows: int, blocks: list[tuple[int, int]], dtype: torch.dtype) -> list[dict]:
     copies = max(2, int(400e6 // (out * width * dtype.itemsize)))
     weights = [(torch.randn(out, width, device=DEVICE) * 0.02).to(dtype) for _ in range(copies)]
     x, y = torch.randn(rows, width, device=DEVICE), torch.empty(rows, out, device=DEVICE)
@@ -78,7 +78,7 @@ def tensor(out: int, width: int, rows: int, blocks: list[tuple[int, int, int, in
 def main() -> None:
     results = []
     for out, width in ((16480, 2560), (2560, 6144), (1793, 2560), (248320, 2560)):
-        results += gemv(out, width, 1, [(8, 512, 2), (4, 1024, 4), (4, 512, 2)], BF16)
+        results += gemv(out, width, 1, [(8, 4), (4, 4), (4, 2), (2, 4)], BF16)
         blocks = [(bn, bk, w, s) for bn in (16, 32, 64) for bk in (128, 256) for w in (2, 4) for s in (3, 5)
                   if bn * bk * 2 * s < 100_000 and (out > 4096 or bn < 64)]
         for rows in (1, 3):

@@ -12,9 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from carousel_kernels.router.triton import Residency, Routes
-from carousel_kernels.row_dot import INTERPRETED, PDL, add_rows, add_scaled_rows, chain, silu, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, halves, silu, tile
 
-GATE_UP, DOWN = [8, 512, 4], [32, 4]  # rows of weights, columns and warps of a program; rows and warps
+GATE_UP, DOWN = [8, 4], [32, 4]  # rows of weights and warps of a program
 BLOCK = 128  # values a side of an FP8 scale block
 
 
@@ -43,7 +43,8 @@ def _gate_up(
     FP8: tl.constexpr,
     BLOCKED: tl.constexpr,
     BN: tl.constexpr,
-    BK: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
 ):
     chain()
     i_n, i_u = tl.program_id(0), tl.program_id(1)
@@ -52,35 +53,34 @@ def _gate_up(
         p_e = p_slab + slot * (3 * I * H)
         o_n = i_n * BN + tl.arange(0, BN)
         m_n = o_n < I
-        g0 = tl.zeros([BN, BK], tl.float32)
-        g1, g2, g3, u0, u1, u2, u3 = g0, g0, g0, g0, g0, g0, g0
         KB: tl.constexpr = (H + BLOCKED - 1) // BLOCKED
         NB: tl.constexpr = (I + BLOCKED - 1) // BLOCKED
+        o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
+        m_2 = o_2 < H
+        m_w = m_n[:, None] & m_2[None, :]
+        p_g = p_e + o_n[:, None] * H
+        g_1 = tl.load(p_g + o_1[None, :], mask=m_n[:, None], other=0.0)
+        u_1 = tl.load(p_g + I * H + o_1[None, :], mask=m_n[:, None], other=0.0)
+        g_2 = tl.load(p_g + o_2[None, :], mask=m_w, other=0.0)
+        u_2 = tl.load(p_g + I * H + o_2[None, :], mask=m_w, other=0.0)
         if FP8:
-            expert = tl.load(p_experts + i_u)
-            p_s = p_scales + expert * (3 * NB * KB) + (i_n * BN // BLOCKED) * KB
-        for k in tl.range(0, H, BK):
-            o_k = k + tl.arange(0, BK)
-            m_k = o_k < H
-            m_w = m_n[:, None] & m_k[None, :]
-            b_g = tl.load(p_e + o_n[:, None] * H + o_k[None, :], mask=m_w, other=0.0).to(tl.float32)
-            b_u = tl.load(p_e + I * H + o_n[:, None] * H + o_k[None, :], mask=m_w, other=0.0).to(tl.float32)
+            p_s = p_scales + tl.load(p_experts + i_u) * (3 * NB * KB) + (i_n * BN // BLOCKED) * KB
+            gs_1 = tl.load(p_s + o_1 // BLOCKED)
+            us_1 = tl.load(p_s + NB * KB + o_1 // BLOCKED)
+            gs_2 = tl.load(p_s + o_2 // BLOCKED, mask=m_2, other=0.0)
+            us_2 = tl.load(p_s + NB * KB + o_2 // BLOCKED, mask=m_2, other=0.0)
+        for r in tl.static_range(R):
+            x_1 = tl.load(p_x + r * stride_x + o_1)
+            x_2 = tl.load(p_x + r * stride_x + o_2, mask=m_2, other=0.0)
             if FP8:
-                b_gs = tl.load(p_s + o_k // BLOCKED, mask=m_k, other=0.0)
-                b_us = tl.load(p_s + NB * KB + o_k // BLOCKED, mask=m_k, other=0.0)
-                g0, g1, g2, g3 = add_scaled_rows(b_g, p_x + o_k, stride_x, b_gs, m_k, g0, g1, g2, g3, R)
-                u0, u1, u2, u3 = add_scaled_rows(b_u, p_x + o_k, stride_x, b_us, m_k, u0, u1, u2, u3, R)
+                b_g = tl.sum(g_1.to(tl.float32) * (x_1 * gs_1)[None, :], 1)
+                b_g += tl.sum(g_2.to(tl.float32) * (x_2 * gs_2)[None, :], 1)
+                b_u = tl.sum(u_1.to(tl.float32) * (x_1 * us_1)[None, :], 1)
+                b_u += tl.sum(u_2.to(tl.float32) * (x_2 * us_2)[None, :], 1)
             else:
-                g0, g1, g2, g3 = add_rows(b_g, p_x + o_k, stride_x, m_k, g0, g1, g2, g3, R)
-                u0, u1, u2, u3 = add_rows(b_u, p_x + o_k, stride_x, m_k, u0, u1, u2, u3, R)
-        p_h = p_hidden + i_u * 4 * I + o_n
-        tl.store(p_h, silu(tl.sum(g0, 1)) * tl.sum(u0, 1), mask=m_n)
-        if R > 1:
-            tl.store(p_h + I, silu(tl.sum(g1, 1)) * tl.sum(u1, 1), mask=m_n)
-        if R > 2:
-            tl.store(p_h + 2 * I, silu(tl.sum(g2, 1)) * tl.sum(u2, 1), mask=m_n)
-        if R > 3:
-            tl.store(p_h + 3 * I, silu(tl.sum(g3, 1)) * tl.sum(u3, 1), mask=m_n)
+                b_g = tl.sum(g_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(g_2.to(tl.float32) * x_2[None, :], 1)
+                b_u = tl.sum(u_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(u_2.to(tl.float32) * x_2[None, :], 1)
+            tl.store(p_hidden + (i_u * 4 + r) * I + o_n, silu(b_g) * b_u, mask=m_n)
 
 
 @triton.jit
@@ -104,62 +104,51 @@ def _down(
     FP8: tl.constexpr,
     BLOCKED: tl.constexpr,
     BN: tl.constexpr,
-    BK: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    S1: tl.constexpr,
+    S2: tl.constexpr,
 ):
-    chain()
+    # routing and fetching are complete before the kernel ahead of this one begins: weights may be loaded before `chain`
     i_n, i_u = tl.program_id(0), tl.program_id(1)
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < H
-    a0 = tl.zeros([BN, BK], tl.float32)
-    a1, a2, a3 = a0, a0, a0
-    live = True
+    p_o = p_part + i_u * 4 * H + o_n
     if i_u == MOST:  # the shared expert, whose gate and up rows came with the router's product
-        for k in tl.static_range(0, IS, BK):
-            o_k = k + tl.arange(0, BK)
-            m_k = o_k < IS
-            b_w = tl.load(p_shared + o_n[:, None] * IS + o_k[None, :], mask=m_n[:, None] & m_k[None, :], other=0.0)
-            b_w = b_w.to(tl.float32)
-            for r in tl.static_range(R):
-                p_g = p_y + r * stride_y + E + o_k
-                b_h = silu(tl.load(p_g, mask=m_k, other=0.0)) * tl.load(p_g + IS, mask=m_k, other=0.0)
-                if r == 0:
-                    a0 += b_w * b_h[None, :]
-                elif r == 1:
-                    a1 += b_w * b_h[None, :]
-                elif r == 2:
-                    a2 += b_w * b_h[None, :]
-                else:
-                    a3 += b_w * b_h[None, :]
+        s_1, s_2 = tl.arange(0, S1), S1 + tl.arange(0, S2)
+        n_2 = s_2 < IS
+        p_s = p_shared + o_n[:, None] * IS
+        w_1 = tl.load(p_s + s_1[None, :], mask=m_n[:, None], other=0.0)
+        w_2 = tl.load(p_s + s_2[None, :], mask=m_n[:, None] & n_2[None, :], other=0.0)
+        chain()
+        for r in tl.static_range(R):
+            p_g = p_y + r * stride_y + E
+            h_1 = silu(tl.load(p_g + s_1)) * tl.load(p_g + IS + s_1)
+            h_2 = silu(tl.load(p_g + s_2, mask=n_2, other=0.0)) * tl.load(p_g + IS + s_2, mask=n_2, other=0.0)
+            b_s = tl.sum(w_1.to(tl.float32) * h_1[None, :], 1) + tl.sum(w_2.to(tl.float32) * h_2[None, :], 1)
+            tl.store(p_o + r * H, b_s, mask=m_n)
     elif i_u < tl.load(p_head):
         slot = tl.load(p_slots + i_u).to(tl.int64)
-        p_e = p_slab + slot * (3 * I * H) + 2 * I * H
+        o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
+        m_2 = o_2 < I
+        p_e = p_slab + slot * (3 * I * H) + 2 * I * H + o_n[:, None] * I
+        b_1 = tl.load(p_e + o_1[None, :], mask=m_n[:, None], other=0.0)
+        b_2 = tl.load(p_e + o_2[None, :], mask=m_n[:, None] & m_2[None, :], other=0.0)
         KB: tl.constexpr = (I + BLOCKED - 1) // BLOCKED
         NB: tl.constexpr = (H + BLOCKED - 1) // BLOCKED
         if FP8:
-            expert = tl.load(p_experts + i_u)
-            p_s = p_scales + expert * (3 * NB * KB) + 2 * NB * KB + (i_n * BN // BLOCKED) * KB
-        for k in tl.static_range(0, I, BK):
-            o_k = k + tl.arange(0, BK)
-            m_k = o_k < I
-            b_w = tl.load(p_e + o_n[:, None] * I + o_k[None, :], mask=m_n[:, None] & m_k[None, :], other=0.0)
-            b_w = b_w.to(tl.float32)
-            p_h = p_hidden + i_u * 4 * I + o_k
+            p_f = p_scales + tl.load(p_experts + i_u) * (3 * NB * KB) + 2 * NB * KB + (i_n * BN // BLOCKED) * KB
+            f_1 = tl.load(p_f + o_1 // BLOCKED)
+            f_2 = tl.load(p_f + o_2 // BLOCKED, mask=m_2, other=0.0)
+        chain()
+        for r in tl.static_range(R):
+            p_h = p_hidden + (i_u * 4 + r) * I
+            x_1 = tl.load(p_h + o_1)
+            x_2 = tl.load(p_h + o_2, mask=m_2, other=0.0)
             if FP8:
-                b_s = tl.load(p_s + o_k // BLOCKED, mask=m_k, other=0.0)
-                a0, a1, a2, a3 = add_scaled_rows(b_w, p_h, I, b_s, m_k, a0, a1, a2, a3, R)
-            else:
-                a0, a1, a2, a3 = add_rows(b_w, p_h, I, m_k, a0, a1, a2, a3, R)
-    else:
-        live = False
-    if live:
-        p_o = p_part + i_u * 4 * H + o_n
-        tl.store(p_o, tl.sum(a0, 1), mask=m_n)
-        if R > 1:
-            tl.store(p_o + H, tl.sum(a1, 1), mask=m_n)
-        if R > 2:
-            tl.store(p_o + 2 * H, tl.sum(a2, 1), mask=m_n)
-        if R > 3:
-            tl.store(p_o + 3 * H, tl.sum(a3, 1), mask=m_n)
+                x_1, x_2 = x_1 * f_1, x_2 * f_2
+            b_y = tl.sum(b_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(b_2.to(tl.float32) * x_2[None, :], 1)
+            tl.store(p_o + r * H, b_y, mask=m_n)
 
 
 @triton.jit
@@ -188,7 +177,6 @@ def _combine(
     BT: tl.constexpr,
     BH: tl.constexpr,
 ):
-    chain()
     i_h, i_r = tl.program_id(0), tl.program_id(1)
     o_i, o_h = tl.arange(0, BT), i_h * BH + tl.arange(0, BH)
     m_i, m_h = o_i < TOP, o_h < H
@@ -196,6 +184,7 @@ def _combine(
     b_w = tl.load(p_weights + i_r * TOP + o_i, mask=m_i, other=0.0)
     b_u = tl.load(p_rank + b_e, mask=m_i, other=0)
     p_p = p_part + (b_u * 4 + i_r)[:, None] * H + o_h[None, :]
+    chain()
     b_p = tl.load(p_p, mask=m_i[:, None] & m_h[None, :], other=0.0)
     b_y = tl.sum(b_p * b_w[:, None], 0)
     opening = tl.sigmoid(tl.load(p_y + i_r * stride_y + E + 2 * IS))
@@ -267,17 +256,19 @@ def few_rows(
     inner, shared = slab.width, shared_down.shape[1]
     fp8 = slab.scales is not None
     bn = min(BLOCK, tile(inner, GATE_UP[0], 128))
+    k1, k2 = halves(width)
     scales = x if slab.scales is None else slab.scales
     _gate_up[(triton.cdiv(inner, bn), most)](
         x, slab.slots, scales, hidden, routes.head, routes.experts, routes.slots, x.stride(0),
-        H=width, I=inner, R=rows, FP8=fp8, BLOCKED=BLOCK, BN=bn, BK=min(GATE_UP[1], triton.next_power_of_2(width)),
-        launch_pdl=PDL, num_warps=GATE_UP[2],
+        H=width, I=inner, R=rows, FP8=fp8, BLOCKED=BLOCK, BN=bn, K1=k1, K2=k2,
+        launch_pdl=PDL, num_warps=GATE_UP[1],
     )  # fmt: skip
     bn = min(BLOCK, tile(width, DOWN[0], 128))
+    (k1, k2), (s1, s2) = halves(inner), halves(shared)
     _down[(triton.cdiv(width, bn), most + 1)](
         hidden, slab.slots, scales, part, routes.head, routes.experts, routes.slots, y, shared_down, y.stride(0),
         H=width, I=inner, IS=shared, E=experts, R=rows, MOST=most, FP8=fp8, BLOCKED=BLOCK, BN=bn,
-        BK=min(128, triton.next_power_of_2(inner)), launch_pdl=PDL, num_warps=DOWN[1],
+        K1=k1, K2=k2, S1=s1, S2=s2, launch_pdl=PDL, num_warps=DOWN[1],
     )  # fmt: skip
     n = streams.shape[1]
     bh = tile(width, 64, 512)

@@ -94,7 +94,6 @@ def _states(
     BK: tl.constexpr,
     BV: tl.constexpr,
 ):
-    chain()
     i_h, i_v = tl.program_id(0), tl.program_id(1)
     C: tl.constexpr = 2 * KH * DK + VH * DV
     slot, start = tl.load(p_where), tl.load(p_where + 1)
@@ -103,7 +102,8 @@ def _states(
     m_k, m_v = o_k < DK, o_v < DV
     p_s = p_state + (slot * VH + i_h) * DK * DV + o_k[:, None] * DV + o_v[None, :]
     m_s = m_k[:, None] & m_v[None, :]
-    b_s = tl.load(p_s, mask=when(m_s, done > 0), other=0.0)
+    b_s = tl.load(p_s, mask=when(m_s, done > 0), other=0.0)  # of an earlier step: need not wait
+    chain()
     p_replay += slot * W * (C + 2 * VH)
     for t in range(done, start + rows):
         if t == start:

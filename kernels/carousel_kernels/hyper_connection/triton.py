@@ -5,10 +5,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, PDL, chain, prefetch, silu, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, halves, silu, tile
 
 
-MIX_DOWN, MIX_UP = [4, 4], [8, 4]  # rows of a program and warps
+MIX_DOWN, MIX_UP = [4, 4], [16, 4]  # rows of a program and warps
 
 
 @triton.jit
@@ -23,53 +23,28 @@ def _mix_down(
     H: tl.constexpr,
     R: tl.constexpr,
     STREAMS: tl.constexpr,
-    LINES: tl.constexpr,
     BN: tl.constexpr,
-    BK: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
 ):
     i_n, i_c = tl.program_id(0), tl.program_id(1)
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < N
-    o_l = tl.minimum(tl.arange(0, LINES) * 64, H - 1)
-    prefetch(p_w + tl.minimum(o_n, N - 1)[:, None] * (STREAMS * H) + i_c * H + o_l[None, :])
+    o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
+    m_2 = o_2 < H
+    p_row = p_w + o_n[:, None] * (STREAMS * H) + i_c * H
+    b_1 = tl.load(p_row + o_1[None, :], mask=m_n[:, None], other=0.0)
+    b_2 = tl.load(p_row + o_2[None, :], mask=m_n[:, None] & m_2[None, :], other=0.0)
+    scale_1 = tl.load(p_scale + i_c * H + o_1)
+    scale_2 = tl.load(p_scale + i_c * H + o_2, mask=m_2, other=0.0)
     chain()
-    a0 = tl.zeros([BN, BK], tl.float32)
-    a1, a2, a3 = a0, a0, a0
-    q0 = tl.zeros([BK], tl.float32)
-    q1, q2, q3 = q0, q0, q0
-    stride = STREAMS * H
-    for k in tl.range(0, H, BK):
-        o_k = k + tl.arange(0, BK)
-        m_k = o_k < H
-        o_c = i_c * H + o_k
-        b_scale = tl.load(p_scale + o_c, mask=m_k, other=0.0)
-        b_w = tl.load(p_w + o_n[:, None] * stride + o_c[None, :], mask=m_n[:, None] & m_k[None, :], other=0.0)
-        b_w = b_w.to(tl.float32)
-        b_s = tl.load(p_s + o_c, mask=m_k, other=0.0)
-        q0 += b_s * b_s
-        a0 += b_w * (b_s * b_scale)[None, :]
-        if R > 1:
-            b_s = tl.load(p_s + stride + o_c, mask=m_k, other=0.0)
-            q1 += b_s * b_s
-            a1 += b_w * (b_s * b_scale)[None, :]
-        if R > 2:
-            b_s = tl.load(p_s + 2 * stride + o_c, mask=m_k, other=0.0)
-            q2 += b_s * b_s
-            a2 += b_w * (b_s * b_scale)[None, :]
-        if R > 3:
-            b_s = tl.load(p_s + 3 * stride + o_c, mask=m_k, other=0.0)
-            q3 += b_s * b_s
-            a3 += b_w * (b_s * b_scale)[None, :]
     for r in tl.static_range(R):
-        if r == 0:
-            b_y, square = tl.sum(a0, 1), tl.sum(q0)
-        elif r == 1:
-            b_y, square = tl.sum(a1, 1), tl.sum(q1)
-        elif r == 2:
-            b_y, square = tl.sum(a2, 1), tl.sum(q2)
-        else:
-            b_y, square = tl.sum(a3, 1), tl.sum(q3)
-        rstd = 1.0 / tl.sqrt(square / H + eps)
+        p_x = p_s + (r * STREAMS + i_c) * H
+        x_1 = tl.load(p_x + o_1)
+        x_2 = tl.load(p_x + o_2, mask=m_2, other=0.0)
+        rstd = 1.0 / tl.sqrt((tl.sum(x_1 * x_1) + tl.sum(x_2 * x_2)) / H + eps)
+        x_1, x_2 = x_1 * scale_1, x_2 * scale_2
+        b_y = tl.sum(b_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(b_2.to(tl.float32) * x_2[None, :], 1)
         tl.store(p_part + (i_c * R + r) * N + o_n, b_y * rstd, mask=m_n)
         if i_n == 0:
             tl.store(p_rstd + r * STREAMS + i_c, rstd)
@@ -86,10 +61,20 @@ def mix_down(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd:
         raise ValueError(f"streams {tuple(streams.shape)} must be contiguous with 1 to 4 rows")
     out = weight.shape[0]
     bn = tile(out, MIX_DOWN[0], 256)
+    k1, k2 = halves(width)
     _mix_down[(triton.cdiv(out, bn), n)](
         streams, scale, weight, part, rstd, eps, out,
-        H=width, R=rows, STREAMS=n, LINES=triton.next_power_of_2(width // 64 + 1), BN=bn, BK=min(512, triton.next_power_of_2(width)), launch_pdl=PDL, num_warps=MIX_DOWN[1],
+        H=width, R=rows, STREAMS=n, BN=bn, K1=k1, K2=k2, launch_pdl=PDL, num_warps=MIX_DOWN[1],
     )  # fmt: skip
+
+
+@triton.jit
+def _narrow(p_part, o_k, m_k, r: tl.constexpr, N, R: tl.constexpr, STREAMS: tl.constexpr):
+    """silu of the narrow product of row r, its parts added and divided by the number of streams."""
+    b_d = tl.load(p_part + r * N + o_k, mask=m_k, other=0.0)
+    for s in tl.static_range(1, STREAMS):
+        b_d += tl.load(p_part + (s * R + r) * N + o_k, mask=m_k, other=0.0)
+    return silu(b_d / STREAMS)
 
 
 @triton.jit
@@ -105,51 +90,33 @@ def _mix_up(
     LOWRANK: tl.constexpr,
     R: tl.constexpr,
     STREAMS: tl.constexpr,
-    LINES: tl.constexpr,
     BH: tl.constexpr,
-    BK: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
 ):
     # rows j of the tile: stream j // BH, place j % BH of the program's span, so that the narrow vector is made once
     o_j = tl.arange(0, STREAMS * BH)
     o_h = tl.program_id(0) * BH + o_j % BH
     o_s = o_j // BH * H + o_h
     m_j = o_h < H
-    o_l = tl.minimum(tl.arange(0, LINES) * 64, LOWRANK - 1)
-    prefetch(p_w + tl.minimum(o_s, STREAMS * H - 1)[:, None] * LOWRANK + o_l[None, :])
-    chain()
-    a0 = tl.zeros([STREAMS * BH, BK], tl.float32)
-    a1, a2, a3 = a0, a0, a0
-    for k in tl.static_range(0, LOWRANK, BK):
-        o_k = k + tl.arange(0, BK)
-        m_k = o_k < LOWRANK
-        p_b = p_w + o_s[:, None] * LOWRANK + o_k[None, :]
-        b_w = tl.load(p_b, mask=m_j[:, None] & m_k[None, :], other=0.0).to(tl.float32)
-        for r in tl.static_range(R):
-            b_d = tl.zeros([BK], tl.float32)
-            for s in tl.static_range(STREAMS):
-                b_d += tl.load(p_part + (s * R + r) * N + o_k, mask=m_k, other=0.0)
-            b_d = silu(b_d / STREAMS)[None, :]
-            if r == 0:
-                a0 += b_w * b_d
-            elif r == 1:
-                a1 += b_w * b_d
-            elif r == 2:
-                a2 += b_w * b_d
-            else:
-                a3 += b_w * b_d
+    o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
+    m_1, m_2 = o_1 < LOWRANK, o_2 < LOWRANK
+    p_row = p_w + o_s[:, None] * LOWRANK
+    b_1 = tl.load(p_row + o_1[None, :], mask=m_j[:, None], other=0.0)
+    b_2 = tl.load(p_row + o_2[None, :], mask=m_j[:, None] & m_2[None, :], other=0.0)
     b_scale = tl.load(p_scale + o_s, mask=m_j, other=0.0)
+    b_first = tl.load(p_s + o_s, mask=m_j, other=0.0)  # the streams: whoever wrote them, mix_down has waited for it
+    chain()
     o_x = tl.program_id(0) * BH + tl.arange(0, BH)
     for r in tl.static_range(R):
-        b_n = tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
-        b_n = b_n * tl.load(p_rstd + r * STREAMS + o_j // BH)
         if r == 0:
-            b_x = tl.sigmoid(tl.sum(a0, 1)) * b_n
-        elif r == 1:
-            b_x = tl.sigmoid(tl.sum(a1, 1)) * b_n
-        elif r == 2:
-            b_x = tl.sigmoid(tl.sum(a2, 1)) * b_n
+            b_n = b_first * b_scale
         else:
-            b_x = tl.sigmoid(tl.sum(a3, 1)) * b_n
+            b_n = tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
+        b_n = b_n * tl.load(p_rstd + r * STREAMS + o_j // BH)
+        b_g = tl.sum(b_1.to(tl.float32) * _narrow(p_part, o_1, m_1, r, N, R, STREAMS)[None, :], 1)
+        b_g += tl.sum(b_2.to(tl.float32) * _narrow(p_part, o_2, m_2, r, N, R, STREAMS)[None, :], 1)
+        b_x = tl.sigmoid(b_g) * b_n
         tl.store(p_x + r * H + o_x, tl.sum(tl.reshape(b_x, [STREAMS, BH]), 0) / STREAMS, mask=o_x < H)
 
 
@@ -161,11 +128,10 @@ def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: T
     rows, n, width = streams.shape
     lowrank = weight.shape[1]
     bh = tile(width, MIX_UP[0], 256)
-    bk = min(64, triton.next_power_of_2(lowrank))
+    k1, k2 = halves(lowrank)
     _mix_up[(triton.cdiv(width, bh),)](
         streams, scale, weight, part, rstd, x, part.shape[2],
-        H=width, LOWRANK=lowrank, R=rows, STREAMS=n,
-        LINES=triton.next_power_of_2(lowrank // 64 + 1), BH=bh, BK=bk, launch_pdl=PDL, num_warps=MIX_UP[1],
+        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, K1=k1, K2=k2, launch_pdl=PDL, num_warps=MIX_UP[1],
     )  # fmt: skip
 
 

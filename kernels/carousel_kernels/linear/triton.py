@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, PDL, add_rows, chain, join_rows, prefetch, split_rows, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, chain, dot_row, halves, join_rows, split_rows, tile
 
 MAX_ROWS = 4
 
@@ -25,34 +25,20 @@ def _few_rows(
     INJECT: tl.constexpr,
     LOWRANK: tl.constexpr,
     STREAMS: tl.constexpr,
-    AHEAD: tl.constexpr,
-    LINE: tl.constexpr,
     BN: tl.constexpr,
-    BK: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
 ):
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     m_n = o_n < N
-    if AHEAD > 0:
-        o_l = tl.minimum(tl.arange(0, AHEAD) * LINE, K - 1)
-        prefetch(p_w + tl.minimum(o_n, N - 1)[:, None].to(tl.int64) * K + o_l[None, :])
-    chain()
-    a0 = tl.zeros([BN, BK], tl.float32)
-    a1, a2, a3 = a0, a0, a0
+    o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
+    m_2 = o_2 < K
     p_row = p_w + o_n[:, None].to(tl.int64) * K
-    for k in tl.range(0, K, BK):
-        o_k = k + tl.arange(0, BK)
-        m_k = o_k < K
-        b_w = tl.load(p_row + o_k[None, :], mask=m_n[:, None] & m_k[None, :], other=0.0).to(tl.float32)
-        a0, a1, a2, a3 = add_rows(b_w, p_x + o_k, stride_x, m_k, a0, a1, a2, a3, R)
+    b_1 = tl.load(p_row + o_1[None, :], mask=m_n[:, None], other=0.0)
+    b_2 = tl.load(p_row + o_2[None, :], mask=m_n[:, None] & m_2[None, :], other=0.0)
+    chain()
     for r in tl.static_range(R):
-        if r == 0:
-            b_y = tl.sum(a0, 1)
-        elif r == 1:
-            b_y = tl.sum(a1, 1)
-        elif r == 2:
-            b_y = tl.sum(a2, 1)
-        else:
-            b_y = tl.sum(a3, 1)
+        b_y = dot_row(b_1, b_2, p_x + r * stride_x, o_1, o_2, m_2)
         if INJECT:
             for c in tl.static_range(STREAMS):
                 logit = 0.0
@@ -123,23 +109,24 @@ def tensor_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int
     return out
 
 
-def few_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int, int] | None = None) -> Tensor:
+def few_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int] | None = None) -> Tensor:
     """`out = x @ weight.T` for x [R, K] fp32 (rows of any stride), R <= 4; weight [N, K] contiguous, any float type.
 
-    Bitwise the same for a row whatever R is. out [R, N] fp32.
+    Bitwise the same for a row whatever R is. out [R, N] fp32. block: rows of weights and warps of a program.
     """
     rows, width = x.shape
     _check(x, weight, rows)
-    bn, bk, warps = block or _block(weight.shape[0], width)
+    bn, warps = block or _block(weight.shape[0], width)
+    k1, k2 = halves(width)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
         x, weight, out, x.stride(0), out.stride(0), weight.shape[0], x, x,
-        K=width, R=rows, INJECT=False, LOWRANK=0, STREAMS=1, **_ahead(weight), BN=bn, BK=bk, launch_pdl=PDL, num_warps=warps,
+        K=width, R=rows, INJECT=False, LOWRANK=0, STREAMS=1, BN=bn, K1=k1, K2=k2, launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
     return out
 
 
 def few_rows_inject(
-    x: Tensor, weight: Tensor, streams: Tensor, part: Tensor, *, block: tuple[int, int, int] | None = None
+    x: Tensor, weight: Tensor, streams: Tensor, part: Tensor, *, block: tuple[int, int] | None = None
 ) -> None:
     """`streams[r, c] += 2 sigmoid(inject logit c of row r) * (x @ weight.T)[r]`: a block's last product and its return.
 
@@ -148,18 +135,12 @@ def few_rows_inject(
     rows, width = x.shape
     _check(x, weight, rows)
     n = streams.shape[1]
-    bn, bk, warps = block or _block(weight.shape[0], width)
+    bn, warps = block or _block(weight.shape[0], width)
+    k1, k2 = halves(width)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
-        x, weight, x, x.stride(0), 0, weight.shape[0], streams, part,
-        K=width, R=rows, INJECT=True, LOWRANK=part.shape[2] - n, STREAMS=n, **_ahead(weight),
-        BN=bn, BK=bk, launch_pdl=PDL, num_warps=warps,
+        x, weight, x, x.stride(0), 0, weight.shape[0], streams, part, K=width, R=rows, INJECT=True,
+        LOWRANK=part.shape[2] - n, STREAMS=n, BN=bn, K1=k1, K2=k2, launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
-
-
-def _ahead(weight: Tensor) -> dict[str, int]:
-    """Cache lines of a row of weights to ask for before the rows are there: the first wave of programs finds them."""
-    line = 128 // weight.element_size()
-    return {"AHEAD": triton.next_power_of_2(triton.cdiv(weight.shape[1], line)) if PDL else 0, "LINE": line}
 
 
 def _check(x: Tensor, weight: Tensor, rows: int) -> None:
@@ -171,13 +152,14 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
         )
 
 
-def _block(out: int, width: int) -> tuple[int, int, int]:
-    """Rows of weights, columns and warps of one program."""
+WIDE, NARROW = [8, 4], [4, 4]  # rows of weights and warps of a program, for many and for few rows of weights
+
+
+def _block(out: int, width: int) -> tuple[int, int]:
     if INTERPRETED:
-        return tile(out, 8, 256), min(512, triton.next_power_of_2(width)), 4
-    if out >= 4096:
-        return 8, min(512, triton.next_power_of_2(width)), 2
-    return 4, min(1024, triton.next_power_of_2(width)), 4
+        return tile(out, 8, 256), 4
+    rows, warps = WIDE if out >= 4096 else NARROW
+    return rows, warps
 
 
 @triton.jit
