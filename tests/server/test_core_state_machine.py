@@ -5,6 +5,7 @@ from array import array
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from carousel_server.engine.byte_vocabulary import ByteVocabulary
 from carousel_server.engine.protocol import EngineError
 from carousel_server.engine.uniform import UniformEngine
@@ -343,6 +344,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.bench.idle()
 
 
+@pytest.mark.timeout(1800)  # 40 s of one free core
 def test_the_core_keeps_its_promises_in_any_order_of_events():
     CoreMachine.steps = 0
     run_state_machine_as_test(
