@@ -1,6 +1,7 @@
 """kopf's part: watches. Every handler only puts a key into the queue; none returns, patches or stores anything.
 
-Only `on.event` is used: kopf then writes neither a finalizer nor an annotation on any object.
+Only `on.event` is used: kopf then writes neither a finalizer nor an annotation on any object. Every handler is a
+coroutine: kopf runs plain functions in threads, and the queue belongs to the event loop.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ def registry(enqueue: Enqueue, node_changed: NodeChanged | None) -> kopf.Operato
         kopf.on.login(id=login.__name__, registry=found, errors=kopf.ErrorsMode.IGNORED)(login)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=found)  # type: ignore[untyped-decorator, unused-ignore]
-    def server_changed(type: str | None, meta: Mapping[str, Any], **_: Any) -> None:
+    async def server_changed(type: str | None, meta: Mapping[str, Any], **_: Any) -> None:
         key = (meta["namespace"], meta["name"])
         if type == "DELETED":
             generations.pop(key, None)
@@ -100,7 +101,7 @@ def _watch_children(found: kopf.OperatorRegistry, kind: Kind, enqueue: Enqueue) 
     @kopf.on.event(  # type: ignore[untyped-decorator, unused-ignore]
         group, version, kind.plural, id=f"{kind.plural}_changed", labels=labels, registry=found
     )
-    def child_changed(meta: Mapping[str, Any], **_: Any) -> None:
+    async def child_changed(meta: Mapping[str, Any], **_: Any) -> None:
         enqueue((meta["namespace"], meta["labels"][names.LABEL_SERVER]), False)
 
 
@@ -108,7 +109,7 @@ def _watch_nodes(found: kopf.OperatorRegistry, node_changed: NodeChanged) -> Non
     known: dict[str, tuple[bool, bool]] = {}
 
     @kopf.on.event("", "v1", "nodes", registry=found)  # type: ignore[untyped-decorator, unused-ignore]
-    def node_event(type: str | None, body: Mapping[str, Any], **_: Any) -> None:
+    async def node_event(type: str | None, body: Mapping[str, Any], **_: Any) -> None:
         name = body["metadata"]["name"]
         conditions = (body.get("status") or {}).get("conditions") or ()
         lost = any(c.get("type") == "Ready" and c.get("status") == "Unknown" for c in conditions)

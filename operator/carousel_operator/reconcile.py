@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from carousel_operator import config_map, intent, kinds, names, revision, status, transitions, workload
-from carousel_operator.actions import Action, Close, DrainEnded, Notice, Quiesce, SetMark, Undo
+from carousel_operator.actions import Action, Close, Notice, Quiesce, SetMark, Undo
 from carousel_operator.api import Api, ApiError
-from carousel_operator.apply import Applier, ForeignChild, NotYet
+from carousel_operator.apply import Applier, ForeignChild
 from carousel_operator.ledger import Loss
 from carousel_operator.metrics import Metrics
 from carousel_operator.observe import Observer, Reading, limits_of, observed
@@ -32,6 +32,7 @@ class Memory:
     uncounted: list[Loss] = field(default_factory=list)  # in the ledger, not yet in the status
     last_write: float | None = None
     told: set[str] = field(default_factory=set)  # events that no status transition shows
+    late_since: float | None = None  # a ready pod has lagged behind limits or sizes since then
     ready: bool = False
     nodes: frozenset[str] = frozenset()
 
@@ -168,13 +169,11 @@ class Reconciler:
             if step is not None and step.state == "refused":
                 text = f"{pod.name}: {step.why}; it is replaced instead"
                 found[f"ResizeRefused {pod.uid}"] = Notice("ResizeRefused", text, warning=True)
-        late = [p.name for p in sight.pods if p.ready and _limits_late(p.name, planned, made, sight)]
-        since = memory.silent.get("limits")
-        if late and since is not None and now - since >= DEFERRED_SECONDS:
-            text = f"generation {made.want.limits_generation}: {', '.join(late)} still run with older limits"
+        late = _late(made, planned, sight)
+        memory.late_since = (now if memory.late_since is None else memory.late_since) if late else None
+        if memory.late_since is not None and now - memory.late_since >= DEFERRED_SECONDS:
+            text = f"generation {made.want.limits_generation}: {', '.join(late)} could not take it for 5 minutes"
             found[f"LimitsDeferred {made.want.limits_generation}"] = Notice("LimitsDeferred", text, warning=True)
-        if late:
-            memory.silent["limits"] = since if since is not None else now
         for name, notice in found.items():
             if name not in memory.told:
                 await self.applier.notice(raw, notice)
@@ -208,9 +207,12 @@ class Reconciler:
             self.metrics.lost_sessions.labels(loss.cause).inc(loss.sessions)
 
 
-def _limits_late(name: str, planned: Plan, made: intent.Intent, sight: Observed) -> bool:
-    pod = next(p for p in sight.pods if p.name == name)
-    return pod.admin is None or pod.admin.limits_generation < made.want.limits_generation
-
-
-__all__ = ["DrainEnded", "Key", "Memory", "NotYet", "Reconciler"]
+def _late(made: intent.Intent, planned: Plan, sight: Observed) -> list[str]:
+    """Ready pods that run with older limits, or whose resize waits for room on its node."""
+    late = []
+    for pod in sight.pods:
+        behind = pod.admin is None or pod.admin.limits_generation < made.want.limits_generation
+        step = planned.resizes.get(pod.name)
+        if pod.ready and not pod.deleting and (behind or (step is not None and step.state == "deferred")):
+            late.append(pod.name)
+    return late

@@ -261,6 +261,10 @@ def test_an_unreachable_pod_is_counted_and_tried_again(live: ApiServer) -> None:
         drive.clock.ahead += 20
         await drive.step()
         assert await drive.condition("Degraded") == ("True", "AdminUnreachable")
+        for _ in range(3):
+            drive.clock.ahead += 150
+            await drive.step()
+        assert (await drive.events()).count("LimitsDeferred") == 1
         await silent.start()
 
         async def applied() -> bool:

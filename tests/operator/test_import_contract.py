@@ -82,3 +82,11 @@ def test_no_part_of_the_operator_imports_torch_or_a_web_framework(path: Path) ->
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda p: p.stem)
 def test_no_file_is_longer_than_four_hundred_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
+
+
+def test_every_handler_is_a_coroutine_because_the_queue_belongs_to_the_event_loop() -> None:
+    tree = ast.parse((PACKAGE / "handlers.py").read_text())
+    decorated = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    handlers = [n for n in decorated if any("kopf.on" in ast.unparse(d) for d in n.decorator_list)]
+    assert len(handlers) == 3
+    assert all(isinstance(n, ast.AsyncFunctionDef) for n in handlers)
