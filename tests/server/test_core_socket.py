@@ -65,8 +65,9 @@ def test_a_cancel_in_this_phase_has_its_outcome(tiny: Running, phase: str, cause
         else:
             point.wait()
         if cause == "api":
-            for _ in range(2):
-                assert tiny.http.post(f"/v1/requests/cell-{session}/cancel").status_code == 200
+            answers = [tiny.http.post(f"/v1/requests/cell-{session}/cancel").status_code for _ in range(2)]
+            # Once its final output is written a request is no longer known; that may be before the second asking.
+            assert answers in ([200, 200], [200, 404])
         elif cause == "disconnect":
             client.drop()
             wait_for(lambda: f"cell-{session}" not in open_phases(tiny), 30)
