@@ -79,7 +79,7 @@ def test_a_session_that_grows_evicts_idle_ones_and_then_fails_with_its_turn_inta
     assert code(bench.service.show_session, bystander, "")[0] == "session_expired"
     kept = bench.core.sessions.get(talking, "")
     before = (kept.history, kept.rng, kept.bytes)
-    second = bench.start(talking, text="b" * 1000, max_tokens=900)
+    second = bench.start(talking, text="b" * 300, max_tokens=900)
     assert bench.finish(second).code == "session_full"
     assert (kept.history, kept.rng, kept.bytes) == before
     assert bench.core.sessions.bytes == kept.bytes
