@@ -10,6 +10,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from carousel_server.access_log import Trace
 from carousel_server.body import Disconnected
@@ -47,7 +48,8 @@ class Door:
         async def tracked(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 trace.status = message["status"]
-                shown = trace.correlation or trace.id or secrets.token_hex(16)
+                own = trace.id if trace.id and CORRELATION.fullmatch(trace.id) else None
+                shown = trace.correlation or own or secrets.token_hex(16)
                 kept = [(name, value) for name, value in message.get("headers", []) if name != b"x-request-id"]
                 message = {**message, "headers": [*kept, (b"x-request-id", shown.encode("latin-1"))]}
             else:
@@ -131,7 +133,8 @@ async def _on_surprise(request: Request, _: Exception) -> Response:
 
 async def _on_http(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405:
-        allow = (error.headers or {}).get("Allow", "")
+        matching = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
+        allow = ", ".join(sorted({method for route in matching for method in route.methods}))
         failure = Failure("method_not_allowed", f"{request.url.path} takes {allow}, not {request.method}.")
         response = error_response(failure)
         response.headers["allow"] = allow

@@ -119,7 +119,21 @@ def _body_schemas(*shapes: type[Strict]) -> dict[str, Any]:
         schema = shape.model_json_schema(ref_template="#/components/schemas/{model}")
         found.update(schema.pop("$defs", {}))
         found[shape.__name__] = schema
+    for schema in found.values():
+        _allow_nulls(schema)
     return found
+
+
+def _allow_nulls(schema: dict[str, Any]) -> None:
+    """A null counts as absent: of every optional member, and of members that are unknown."""
+    required = schema.get("required", ())
+    for name, member in schema.get("properties", {}).items():
+        options = member.get("anyOf", [])
+        if name not in required and {"type": "null"} not in options:
+            described = {key: member.pop(key) for key in ("default", "description", "title") if key in member}
+            schema["properties"][name] = {**described, "anyOf": [member, {"type": "null"}]}
+    if schema.get("additionalProperties") is False:
+        schema["additionalProperties"] = {"type": "null"}
 
 
 def _object(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pytest
 import schemathesis
 from carousel_server.openapi import OPERATIONS, document
 from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.server.http_kit import Running, running
 
@@ -22,7 +23,8 @@ def small() -> Any:
 @schema.parametrize()
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_server_answers_as_its_document_says(case: Any, small: Running) -> None:
-    case.call_and_validate(base_url=small.url)
+    # A JSON schema cannot say what a whole conversation must hold, so a body that fits it may still be 400.
+    case.call_and_validate(base_url=small.url, excluded_checks=[positive_data_acceptance])
 
 
 def test_the_document_has_every_path_and_is_served(server: Running) -> None:
