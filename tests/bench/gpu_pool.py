@@ -24,7 +24,7 @@ def main() -> None:
     resident = float(sys.argv[1])
     result: dict[str, Any] = dict(device=torch.cuda.get_device_name(), commit=commit(), resident_ms=resident, rows=[])
     begin = time.perf_counter()
-    skew = 1.0
+    skew = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
     bench = build(released(), pool_bytes=24 * 2**30, skew=skew, drafts=0, table_bytes=2**29, context=8192)
     engine, pool = bench.engine, bench.engine.pool
     print(f"built in {time.perf_counter() - begin:.1f} s: {pool.slots} slots of 512 a layer, skew {skew}")

@@ -21,11 +21,10 @@ def cpu():
 
 @pytest.fixture(scope="module")
 def gpu():
-    from carousel_server.engine import EMBEDDED
-    from carousel_server.engine.gpu_start import start
+    from carousel_server.engine import load
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    return start(EMBEDDED, context_tokens=2048, slots=3, drafts=3)
+    return load("embedded", context_tokens=2048, slots=3, drafts=3, device="cuda")
 
 
 def prompts(count, shortest=1, longest=600):
@@ -158,10 +157,9 @@ def test_interleaved_chats_say_what_they_say_alone(gpu):
 
 
 def test_a_pool_of_few_slots_says_what_all_resident_experts_say(gpu):
-    from carousel_server.engine import EMBEDDED
-    from carousel_server.engine.gpu_start import start
+    from carousel_server.engine import load
 
-    small = start(EMBEDDED, context_tokens=1024, slots=2, drafts=2, expert_pool_bytes=1)
+    small = load("embedded", context_tokens=1024, slots=2, drafts=2, device="cuda", expert_pool_bytes=1)
     assert small.pool.slots == 4
     for prompt in prompts(4, 1, 200):
         for drafts in (0, 2):

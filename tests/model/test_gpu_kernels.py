@@ -39,8 +39,7 @@ def test_hyper_connections_mix_and_inject_as_defined(rows, width, rank):
     ("kh", "vh", "dk", "dv", "before", "rows", "lag", "sigmoid"),
     [
         (16, 48, 128, 128, 0, 11, 2, True),
-        (16, 48, 128, 128, 500, 9, 1, True),
-        (16, 48, 128, 128, 63, 3, 0, False),
+        (16, 48, 128, 128, 130, 9, 1, False),
         (2, 6, 24, 60, 70, 6, 3, True),
     ],
 )
@@ -81,3 +80,11 @@ def test_the_draft_heads_input_takes_the_rows_it_is_told(rows):
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_the_best_token_is_the_lowest_of_equals_and_nan_is_reported(rows):
     cases.head_block("cuda", rows, 248320, 248077, 2560, BF16)
+
+
+def test_a_pool_of_10_serves_4_rows_of_40_distinct_experts():
+    cases.pool_of_ten("cuda", 512, 2560, 640)
+
+
+def test_a_steps_rows_and_its_count_of_kept_ones_are_the_definitions():
+    cases.step_ends("cuda")

@@ -182,6 +182,7 @@ def _combine(
     m_i, m_h = o_i < TOP, o_h < H
     b_e = tl.load(p_ids + i_r * TOP + o_i, mask=m_i, other=0)
     b_w = tl.load(p_weights + i_r * TOP + o_i, mask=m_i, other=0.0)
+    b_w = b_w / tl.sum(b_w)
     b_u = tl.load(p_rank + b_e, mask=m_i, other=0)
     p_p = p_part + (b_u * 4 + i_r)[:, None] * H + o_h[None, :]
     chain()

@@ -8,7 +8,7 @@ from torch import Tensor
 from carousel_kernels.row_dot import INTERPRETED, PDL, chain, halves, silu, tile
 
 
-MIX_DOWN, MIX_UP = [4, 4], [16, 4]  # rows of a program and warps
+MIX_DOWN, MIX_UP = [8, 4], [16, 4]  # rows of a program and warps
 
 
 @triton.jit

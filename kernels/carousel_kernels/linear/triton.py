@@ -152,7 +152,7 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
         )
 
 
-WIDE, NARROW = [8, 4], [4, 4]  # rows of weights and warps of a program, for many and for few rows of weights
+WIDE, NARROW = [4, 2], [4, 4]  # rows of weights and warps of a program, for many and for few rows of weights
 
 
 def _block(out: int, width: int) -> tuple[int, int]:

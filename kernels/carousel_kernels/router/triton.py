@@ -22,7 +22,7 @@ class Routes:
 
     head: Tensor  # [4] int32: number of distinct experts, number of misses
     ids: Tensor  # [4, top] int32, best first
-    weights: Tensor  # [4, top] fp32
+    weights: Tensor  # [4, top] fp32, in proportion: the best is 1
     rank: Tensor  # [E] int32: an expert's place among the distinct ones
     experts: Tensor  # [4 * top] int32, distinct, ascending
     slots: Tensor  # [4 * top] int32: where each of them is read from
@@ -76,7 +76,6 @@ def _route(
     order = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
     key = tl.where(m_x, (order << 32) | (BE - 1 - o_e)[None, :].to(tl.int64), -0x7FFFFFFFFFFFFFFF)
     best = tl.zeros([BR], tl.float32)
-    total = tl.zeros([BR], tl.float32)
     chosen = tl.zeros([BR, BE], tl.int32)
     for i in tl.static_range(TOP):
         top = tl.max(key, 1)
@@ -86,16 +85,11 @@ def _route(
         if i == 0:
             best = logit
         w = tl.exp(logit - best)
-        total += w
         tl.store(p_ids + o_r * TOP + i, e, mask=o_r < R)
         tl.store(p_weights + o_r * TOP + i, w, mask=o_r < R)
         hit = key == top[:, None]
         chosen = tl.where(hit, 1, chosen)
         key = tl.where(hit, -0x7FFFFFFFFFFFFFFF, key)
-    tl.debug_barrier()
-    for i in tl.static_range(TOP):
-        p_w = p_weights + o_r * TOP + i
-        tl.store(p_w, tl.load(p_w, mask=o_r < R, other=0.0) / total, mask=o_r < R)
     union = tl.max(tl.where(m_x, chosen, 0), 0)
     rank = tl.cumsum(union, 0) - union
     distinct = tl.sum(union)

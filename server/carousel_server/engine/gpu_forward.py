@@ -87,6 +87,7 @@ class Forward:
     ) -> None:
         self.config, self.weights, self.state, self.pool, self.tables = config, weights, state, pool, tables
         self.buffers = Buffers(config, state.tokens.shape[1], state.tokens.device)
+        self.sparse = True  # False where no row sees more blocks than it may keep: the indexer is left out
 
     def layers(self, streams: Tensor, where: Tensor) -> None:
         """All layers in place: streams [R, n, H], rows at positions where[1:] of slot where[0]."""
@@ -161,7 +162,7 @@ class Forward:
             y, b.q[:rows], b.index_q[:rows], slots.keys, slots.values, slots.tail, slots.index_keys, scales,
             self.state.cos, self.state.sin, where, ratio=c.index_ratio, eps=c.eps,
         )  # fmt: skip
-        if self.state.tokens.shape[1] // c.index_ratio > c.index_blocks:
+        if self.sparse:
             indexer.scores(
                 b.index_q[:rows], slots.index_keys, b.scores[:rows], where, top=c.index_blocks, ratio=c.index_ratio
             )

@@ -1,4 +1,5 @@
-"""Decode steps of the GPU engine: draft, verify, choose and count in one run of kernels, captured once for each width.
+"""Decode steps of the GPU engine: draft, verify, choose and count in one run of kernels, captured once for each width,
+with and without the indexer of sparse attention.
 
 The host writes four numbers, starts the graph and waits for five. Everything else is device data.
 """
@@ -40,33 +41,39 @@ class Steps:
         self.where, self.draft_where, self.source, self.single = ints(1 + ROWS), ints(1 + ROWS), ints(ROWS), ints(ROWS, 2)
         self.drafted, self.last = ints(1), ints(1)
         self.stops = torch.tensor(sorted(stops) or [-2], dtype=torch.int64, device=self.device)
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
         if graphs:
             self._capture()
 
     def _capture(self) -> None:
-        widths = range(self.drafts + 1)
+        kinds = [(width, sparse) for width in range(self.drafts + 1) for sparse in (False, True)]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for width in widths:  # compiles every kernel
-                self._run(width)
+            for kind in kinds:  # compiles every kernel
+                self._run(*kind)
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()
-        for width in widths:
+        for kind in kinds:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
-                self._run(width)
-            self._graphs[width] = graph
+                self._run(*kind)
+            self._graphs[kind] = graph
         torch.cuda.synchronize()
+
+    def _sparse(self, end: int) -> bool:
+        """Does any row before `end` see more blocks than it may keep?"""
+        c = self.forward.config
+        return end // c.index_ratio > c.index_blocks
 
     def __call__(self, slot: int, position: int, token: int, *, waiting: int, drafts: int) -> Outcome:
         """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft head."""
         self.host_control[0], self.host_control[1] = slot, position
         self.host_control[2], self.host_control[3] = token, waiting
-        graph = self._graphs.get(drafts)
+        kind = (drafts, self._sparse(position + drafts + 1))
+        graph = self._graphs.get(kind)
         if graph is None:
-            self._run(drafts)
+            self._run(*kind)
         else:
             graph.replay()
         if self.device.type == "cuda":
@@ -74,8 +81,9 @@ class Steps:
         taken, *chosen = self.host_result.tolist()
         return Outcome(taken, tuple(chosen[: drafts + 1]))
 
-    def _run(self, drafts: int) -> None:
+    def _run(self, drafts: int, sparse: bool) -> None:
         f, rows = self.forward, drafts + 1
+        f.sparse = sparse
         b, s = f.buffers, f.state
         self.control.copy_(self.host_control, non_blocking=True)
         first = self.drafts + 1
