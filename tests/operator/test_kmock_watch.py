@@ -33,7 +33,7 @@ class Seen:
         if fresh:
             self.fresh.append(key)
 
-    async def wait(self, holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    async def wait(self, holds: Callable[[], bool], seconds: float = 45.0) -> None:
         for _ in range(int(seconds * 20)):
             if holds():
                 return
@@ -113,13 +113,13 @@ def play(
         async with watching(tmp_path, monkeypatch, fault) as (cluster, seen):
             await act(cluster, seen)
 
-    asyncio.run(asyncio.wait_for(scene(), 60))
+    asyncio.run(asyncio.wait_for(scene(), 150))
 
 
 def test_a_server_and_its_children_become_the_same_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(cluster: Cluster, seen: Seen) -> None:
         await cluster.put(kinds.SERVER, _object("chat"))
-        await seen.wait(lambda: seen.keys == [("ns", "chat")])
+        await seen.wait(lambda: ("ns", "chat") in seen.keys)
         for kind in handlers.WATCHED:
             before = len(seen.keys)
             await cluster.put(kind, _object(f"child-{kind.plural}", **{names.LABEL_SERVER: "chat"}))
@@ -171,7 +171,7 @@ def test_d44_watches_that_end_in_an_error_are_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     async def act(cluster: Cluster, seen: Seen) -> None:
-        await seen.wait(lambda: len(cluster.mock[kmock.action.WATCH, SERVERS]) > FAULTS, 40)
+        await seen.wait(lambda: len(cluster.mock[kmock.action.WATCH, SERVERS]) > FAULTS)
         await cluster.put(kinds.SERVER, _object("late"))
         await seen.wait(lambda: ("ns", "late") in seen.keys)
 
