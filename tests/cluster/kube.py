@@ -71,7 +71,7 @@ class Cluster:
 
 def tool(name: str, cluster: str) -> str:
     """kubectl or helm: on the PATH, or the one that the local cluster's build made."""
-    built = CACHE / "cluster" / "bin" / name
+    built = Path(os.environ.get("CAROUSEL_CLUSTER_CACHE", CACHE / "cluster")) / "bin" / name
     found = str(built) if cluster == "local" and built.exists() else shutil.which(name)
     if not found:
         raise CommandError(f"{name} is not on the PATH: install it, or run this where the local cluster is used")
@@ -83,7 +83,7 @@ def image_of(part: str) -> str:
     given = os.environ.get(f"CAROUSEL_{part.upper()}_IMAGE")
     if given:
         return given
-    tags = CACHE / "images" / "tags.env"
+    tags = Path(os.environ.get("CAROUSEL_IMAGE_CACHE", CACHE / "images")) / "tags.env"
     if tags.exists():
         for line in tags.read_text().splitlines():
             name, _, value = line.partition("=")
