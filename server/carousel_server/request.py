@@ -168,7 +168,7 @@ def _failure(shape: type[Strict], raw: Mapping[str, Any], error: ValidationError
     param = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in steps).lstrip(".")
     kind, message = first["type"], first["msg"]
     if kind == "extra_forbidden":
-        return _unknown(str(steps[-1]), param, _known_fields(shape, error))
+        return _unknown(str(steps[-1]), param, list(shape.model_fields))
     if kind == "missing":
         return Failure("invalid_request", f"{param} is missing.", param=param)
     if kind in ("unsupported", "invalid_role"):
@@ -194,10 +194,6 @@ def _steps(raw: Any, error: Any) -> list[str | int]:
         elif last and error["type"] == "missing":
             steps.append(step)
     return steps
-
-
-def _known_fields(shape: type[Strict], error: ValidationError) -> Sequence[str]:
-    return list(shape.model_fields)
 
 
 def _unknown(name: str, param: str, known: Sequence[str]) -> Failure:
