@@ -5,7 +5,6 @@ Adds the clock, the ids and the answers for what is not here; every transition i
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from carousel_server.admin_state import AdminState, DrainRequest, Peer, PeersUpdate, RequestCounts, SessionCounts
 from carousel_server.core import Core
@@ -20,36 +19,8 @@ from carousel_server.registry import Record
 from carousel_server.sessions import Session, history_bytes
 from carousel_server.stats import Sample, exposition
 from carousel_server.turn import Message, RngState, Settings, Tool, TurnRequest
+from carousel_server.views import RequestInfo, SessionInfo
 from carousel_server.worker_thread import WorkerThread
-
-
-@dataclass(frozen=True)
-class SessionInfo:
-    """service.SessionView."""
-
-    id: str
-    created_seconds_ago: float
-    idle_seconds: float
-    turns: int
-    last_request_id: str | None
-    in_flight: bool
-    context_tokens: int
-    history_bytes: int
-
-
-@dataclass(frozen=True)
-class RequestInfo:
-    """service.RequestView."""
-
-    id: str
-    session_id: str | None
-    phase: str
-    queue_position: int | None
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    reserved_bytes: int
-    age_seconds: float
 
 
 class LocalService:

@@ -34,7 +34,8 @@ def turns_of(server: Running, session: str) -> int:
 
 
 def start(server: Running, session: str, phase: str, stream: bool) -> RawClient:
-    text = "Tell me about the sea and the ships on it. " * (12 if phase == "prefill" else 1)
+    # Its own id first: a prompt that an earlier cell left in the prefix cache would prefill nothing.
+    text = session[-8:] + " Tell me about the sea and the ships on it. " * (12 if phase == "prefill" else 1)
     sampled = {"temperature": 0.8} if phase == "decode" else {}
     body = chat_body(text, session_id=session, request_id=f"cell-{session}", max_tokens=12, stream=stream, **sampled)
     return RawClient(server, body)
@@ -184,10 +185,10 @@ def test_two_streams_interleave_frame_by_frame(tiny: Running):
 
 
 def test_a_reader_that_fills_its_queue_is_cancelled_and_holds_up_nobody():
-    settings = {"engine.outputQueueBytes": 65536, "limits.socketTimeout": "60s"}
+    settings = {"engine.outputQueueBytes": 65536, "limits.socketTimeout": "60s", "limits.responseBytes": "64Mi"}
     with running(settings=settings) as server:
         session = server.session()
-        huge = script(*["x" * 30_000] * 400, delay_ms=1)
+        huge = script("x" * 30_000, delay_ms=1, then="length")
         client = RawClient(server, chat_body(huge, session_id=session, stream=True, max_tokens=1000))
         quick = server.chat(script("a", "b"))
         assert quick.json()["choices"][0]["message"]["content"] == "ab"
