@@ -32,7 +32,7 @@ def measure(engine: Any, slot: int) -> tuple[float, float]:
     """us of a replay: median and spread of 7 times 20."""
     steps = Steps(engine.forward, valid=248077, stops=frozenset(), drafts=0, graphs=True)
     engine.steps.kept = [*getattr(engine.steps, "kept", []), steps]  # a graph that dies during a capture breaks it
-    steps.host_control[0], steps.host_control[1], steps.host_control[2] = slot, 100, 7
+    steps._set[:] = (slot, 100, 7, 0)
     graph, times = steps._graphs[0, False], []
     for _ in range(8):
         torch.cuda.synchronize()

@@ -37,6 +37,7 @@ class Steps:
 
         self.host_control = torch.zeros(4, dtype=torch.int64, pin_memory=pinned)
         self.host_result = torch.zeros(1 + ROWS, dtype=torch.int64, pin_memory=pinned)
+        self._set, self._got = self.host_control.numpy(), self.host_result.numpy()
         self.control, self.result, self.chosen = ints(4), ints(1 + ROWS), ints(ROWS)
         self.where, self.draft_where, self.source, self.single = ints(1 + ROWS), ints(1 + ROWS), ints(ROWS), ints(ROWS, 2)
         self.drafted, self.last = ints(1), ints(1)
@@ -68,8 +69,7 @@ class Steps:
 
     def __call__(self, slot: int, position: int, token: int, *, waiting: int, drafts: int) -> Outcome:
         """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft head."""
-        self.host_control[0], self.host_control[1] = slot, position
-        self.host_control[2], self.host_control[3] = token, waiting
+        self._set[:] = (slot, position, token, waiting)
         kind = (drafts, self._sparse(position + drafts + 1))
         graph = self._graphs.get(kind)
         if graph is None:
@@ -78,7 +78,7 @@ class Steps:
             graph.replay()
         if self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
-        taken, *chosen = self.host_result.tolist()
+        taken, *chosen = self._got.tolist()
         return Outcome(taken, tuple(chosen[: drafts + 1]))
 
     def _run(self, drafts: int, sparse: bool) -> None:
