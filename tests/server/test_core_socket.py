@@ -185,11 +185,11 @@ def test_two_streams_interleave_frame_by_frame(tiny: Running):
 
 
 def test_a_reader_that_fills_its_queue_is_cancelled_and_holds_up_nobody():
-    settings = {"engine.outputQueueBytes": 65536, "limits.socketTimeout": "60s", "limits.responseBytes": "64Mi"}
+    settings = {"engine.outputQueueBytes": 16384, "limits.socketTimeout": "60s", "limits.responseBytes": "64Mi"}
     with running(settings=settings) as server:
         session = server.session()
-        huge = script("x" * 30_000, delay_ms=1, then="length")
-        client = RawClient(server, chat_body(huge, session_id=session, stream=True, max_tokens=1000))
+        huge = script("x" * 4000, then="length")
+        client = RawClient(server, chat_body(huge, session_id=session, stream=True, max_tokens=3500))
         quick = server.chat(script("a", "b"))
         assert quick.json()["choices"][0]["message"]["content"] == "ab"
         wait_for(lambda: 'cancelled_total{cause="queue_full"} 1.0' in server.http.get("/metrics").text, 30)
