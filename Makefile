@@ -27,7 +27,8 @@ demo-server: setup ## only the server on this machine, and a chat in the termina
 	@$(PYTHON) -m carousel_server chat
 
 .PHONY: test
-test: setup ## unit, server, model and operator tests
+test: ## unit, server, model and operator tests
+	@.ci/setup browser
 	$(PYTEST) tests -m "not gpu and not cluster and not api"
 	@echo "Next: make test-cluster runs the tests on a real cluster."
 
