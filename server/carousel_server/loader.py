@@ -107,7 +107,7 @@ def load_model(sketch: Blueprint, progress: Callable[[float, str], None]) -> Loa
     except (OSError, ValueError) as error:
         raise StartError(MISSING, f"the model in {source.folder} cannot be served: {error}") from None
 
-    def compile_grammar(constraint: Constraint, tools: tuple[Tool, ...]) -> Any:
+    def compile_grammar(constraint: Constraint, tools: tuple[Tool, ...], parallel: bool) -> Any:
         if source.engine != "torch":
             raise Failure(
                 "unsupported",
@@ -116,7 +116,7 @@ def load_model(sketch: Blueprint, progress: Callable[[float, str], None]) -> Loa
             )
         from carousel_server.grammar import compile as compile_for
 
-        return compile_for(constraint, tools, vocabulary)
+        return compile_for(constraint, tools, vocabulary, parallel=parallel)
 
     preparer = Preparer(vocabulary, template, compile_grammar)
     context, slots = settings.context_tokens or 0, settings.gpu_state_slots or 1

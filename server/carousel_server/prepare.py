@@ -45,7 +45,7 @@ class Template(Protocol):
     ) -> Rendering: ...
 
 
-Compile = Callable[[Constraint, tuple[Tool, ...]], Any]
+Compile = Callable[[Constraint, tuple[Tool, ...], bool], Any]  # the last: parallel calls
 
 
 class Preparer:
@@ -92,7 +92,7 @@ class Preparer:
             rendered = self.template.render(messages, tools, parallel=parallel, first=len(turn.history))
             tokens, boundaries = rendered.tokens, rendered.boundaries
             if request.constraint is not None:
-                grammar = self.compile_grammar(request.constraint, tools)
+                grammar = self.compile_grammar(request.constraint, tools, parallel)
         new = _output_tokens(request, turn, len(tokens), limits)
         return PreparedTurn(
             request=replace(request, tools=tools, settings=turn.settings),
