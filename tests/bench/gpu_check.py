@@ -52,9 +52,7 @@ def widen(bench: Bench) -> Weights:
         if isinstance(b, Delta):
             block: Delta | Attention = Delta(b.project.float(), b.taps, b.decay, b.dt_bias, b.scale, b.out.float())
         else:
-            block = Attention(
-                b.project.float(), b.q_scale, b.k_scale, b.index_q_scale, b.index_k_scale, b.out.float()
-            )
+            block = Attention(b.project.float(), b.q_scale, b.k_scale, b.index_q_scale, b.index_k_scale, b.out.float())
         if n is not None:
             t = bench.engine.forward.tables[index]
             held = t.held[0].view(torch.float8_e4m3fn)

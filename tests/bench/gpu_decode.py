@@ -40,7 +40,7 @@ def decode(engine: GpuEngine, seqs: list[Any], steps: int, drafts: int = 0) -> f
 def runs(engine: GpuEngine, seqs: list[Any], steps: int, count: int = 6) -> dict[str, float]:
     """Median and spread of at least five runs; the first warms up."""
     times = [decode(engine, seqs, steps) for _ in range(count)][1:]
-    return dict(ms=median(times), low=min(times), high=max(times), runs=len(times))
+    return {"ms": median(times), "low": min(times), "high": max(times), "runs": len(times)}
 
 
 def profile(engine: GpuEngine, seq: Any) -> list[tuple[str, int, float]]:
@@ -76,7 +76,12 @@ def main() -> None:
     print(f"built in {time.perf_counter() - begin:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB on the GPU")
     engine = bench.engine
     prompt = torch.randint(0, 248000, (512,), generator=torch.Generator().manual_seed(3)).tolist()
-    result: dict[str, Any] = dict(errors=errors, device=torch.cuda.get_device_name(), commit=commit(), torch=torch.__version__)
+    result: dict[str, Any] = {
+        "errors": errors,
+        "device": torch.cuda.get_device_name(),
+        "commit": commit(),
+        "torch": torch.__version__,
+    }
     with torch.inference_mode():
         seqs = [engine.create(8192) for _ in range(2)]
         for s in seqs:
@@ -84,10 +89,12 @@ def main() -> None:
         one = runs(engine, seqs[:1], 64)
         two = runs(engine, seqs, 64)
         for name, r in (("one chat", one), ("two chats in slots", two)):
-            print(f"decode, {name}: {r['ms']:.3f} ms a token ({r['low']:.3f} to {r['high']:.3f}), floor {FLOOR_MS}, "
-                  f"ratio {r['ms'] / FLOOR_MS:.2f}")
+            print(
+                f"decode, {name}: {r['ms']:.3f} ms a token ({r['low']:.3f} to {r['high']:.3f}), floor {FLOOR_MS}, "
+                f"ratio {r['ms'] / FLOOR_MS:.2f}"
+            )
         print(f"two chats run at {one['ms'] / two['ms']:.3f} of one chat's rate")
-        result |= dict(one=one, two=two, floor_ms=FLOOR_MS)
+        result |= {"one": one, "two": two, "floor_ms": FLOOR_MS}
         rows = profile(engine, seqs[0])
         total = sum(r[2] for r in rows)
         for name, count, us in rows[:24]:
@@ -106,7 +113,7 @@ def main() -> None:
                 torch.cuda.synchronize()
                 times.append(time.perf_counter() - at)
             print(f"prefill {rows_n}: {rows_n / min(times[1:]):.0f} tok/s {times}")
-            result["prefill"] = dict(rows=rows_n, seconds=times)
+            result["prefill"] = {"rows": rows_n, "seconds": times}
         with_drafts = []
         seq = engine.create(4096) if engine.free_slots() else seqs[0]
         engine.release(seqs[0])

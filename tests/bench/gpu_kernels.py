@@ -42,12 +42,21 @@ def gemv(out: int, width: int, rows: int, blocks: list[tuple[int, int]], dtype: 
     x, y = torch.randn(rows, width, device=DEVICE), torch.empty(rows, out, device=DEVICE)
     found = []
     for block in blocks:
+
         def run(block=block):
             for w in weights:
                 linear.few_rows(x, w, y, block=block)
+
         ms, spread = graph_ms(run)
-        found.append(dict(what=f"[{out},{width}] {dtype} rows {rows}", block=block, us=1000 * ms / copies,
-                          TBs=copies * out * width * dtype.itemsize / ms / 1e9, spread=spread / ms))
+        found.append(
+            {
+                "what": f"[{out},{width}] {dtype} rows {rows}",
+                "block": block,
+                "us": 1000 * ms / copies,
+                "TBs": copies * out * width * dtype.itemsize / ms / 1e9,
+                "spread": spread / ms,
+            }
+        )
     return found
 
 
@@ -70,8 +79,17 @@ def tensor(out: int, width: int, rows: int, blocks: list[tuple[int, int, int, in
                 linear.tensor_rows(x, w, y, block=block)
 
         ms, spread = graph_ms(run)
-        found.append(dict(what=f"[{out},{width}] tensor rows {rows}", block=block, us=1000 * ms / copies, error=error,
-                          same=same, TBs=copies * out * width * 2 / ms / 1e9, spread=spread / ms))
+        found.append(
+            {
+                "what": f"[{out},{width}] tensor rows {rows}",
+                "block": block,
+                "us": 1000 * ms / copies,
+                "error": error,
+                "same": same,
+                "TBs": copies * out * width * 2 / ms / 1e9,
+                "spread": spread / ms,
+            }
+        )
     return found
 
 
@@ -79,13 +97,21 @@ def main() -> None:
     results = []
     for out, width in ((16480, 2560), (2560, 6144), (1793, 2560), (248320, 2560)):
         results += gemv(out, width, 1, [(8, 4), (4, 4), (4, 2), (2, 4)], BF16)
-        blocks = [(bn, bk, w, s) for bn in (16, 32, 64) for bk in (128, 256) for w in (2, 4) for s in (3, 5)
-                  if bn * bk * 2 * s < 100_000 and (out > 4096 or bn < 64)]
+        blocks = [
+            (bn, bk, w, s)
+            for bn in (16, 32, 64)
+            for bk in (128, 256)
+            for w in (2, 4)
+            for s in (3, 5)
+            if bn * bk * 2 * s < 100_000 and (out > 4096 or bn < 64)
+        ]
         for rows in (1, 3):
             results += tensor(out, width, rows, blocks if rows == 3 else blocks[:4])
     for r in sorted(results, key=lambda r: (r["what"], -r["TBs"])):
-        print(f"{r['what']:<45} {r['block']!s:<16} {r['us']:8.2f} us {r['TBs']:6.2f} TB/s  spread {100 * r['spread']:.0f}% "
-              f"{r.get('error', 0):.0e} {r.get('same', '')}")
+        print(
+            f"{r['what']:<45} {r['block']!s:<16} {r['us']:8.2f} us {r['TBs']:6.2f} TB/s  spread {100 * r['spread']:.0f}% "
+            f"{r.get('error', 0):.0e} {r.get('same', '')}"
+        )
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(results, indent=1))
 

@@ -22,7 +22,12 @@ GREEDY, GBS = SamplerParams(), 51.0
 
 def main() -> None:
     resident = float(sys.argv[1])
-    result: dict[str, Any] = dict(device=torch.cuda.get_device_name(), commit=commit(), resident_ms=resident, rows=[])
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "commit": commit(),
+        "resident_ms": resident,
+        "rows": [],
+    }
     begin = time.perf_counter()
     skew = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
     bench = build(released(), pool_bytes=24 * 2**30, skew=skew, drafts=0, table_bytes=2**29, context=8192)
@@ -45,9 +50,13 @@ def main() -> None:
             ms = 1000 * (time.perf_counter() - at) / len(tokens)
             selected, missed = ((pool.counts().sum(0) - before) / len(tokens)).tolist()
             expected = resident + missed * pool.expert_bytes / GBS / 1e6
-            result["rows"].append(dict(ms=ms, selected=selected, missed=missed, expected=expected, ratio=ms / expected))
-            print(f"run {run}: {ms:.2f} ms, {missed:.0f} of {selected:.0f} experts missed, "
-                  f"resident + misses / 51 GB/s = {expected:.2f} ms, ratio {ms / expected:.3f}")
+            result["rows"].append(
+                {"ms": ms, "selected": selected, "missed": missed, "expected": expected, "ratio": ms / expected}
+            )
+            print(
+                f"run {run}: {ms:.2f} ms, {missed:.0f} of {selected:.0f} experts missed, "
+                f"resident + misses / 51 GB/s = {expected:.2f} ms, ratio {ms / expected:.3f}"
+            )
         result["ratio"] = median(r["ratio"] for r in result["rows"][1:])
         times = []
         for _ in range(3):
@@ -61,7 +70,7 @@ def main() -> None:
             times.append(time.perf_counter() - at)
         missing = (512 - pool.slots) * 48 * pool.expert_bytes / 55e9
         print(f"prefill 4096: {times} s, experts at 55 GB/s {missing:.2f} s, ratio {min(times[1:]) / missing:.3f}")
-        result["prefill"] = dict(seconds=times, floor=missing)
+        result["prefill"] = {"seconds": times, "floor": missing}
     if len(sys.argv) > 2:
         Path(sys.argv[2]).write_text(json.dumps(result, indent=1))
 

@@ -27,19 +27,19 @@ SPREAD = 32.0  # FP8 values are drawn with this deviation; block scales bring th
 def released(layers: int = 48, ngram_base: int = 20_000_000) -> ModelConfig:
     """The released model's config with this many layers."""
     return parse_config(
-        dict(
-            model_type="qwen4_exp_text", vocab_size=248320, hidden_size=2560, num_hidden_layers=layers,
-            layer_types=(["linear_attention"] * 3 + ["full_attention"]) * (layers // 4), rms_norm_eps=1e-6,
-            max_position_embeddings=262144, num_attention_heads=24, num_key_value_heads=2, head_dim=256,
-            rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25),
-            linear_num_key_heads=16, linear_num_value_heads=48, linear_key_head_dim=128, linear_value_head_dim=128,
-            linear_conv_kernel_dim=4, output_gate_type="sigmoid", num_experts=512, num_experts_per_tok=10,
-            moe_intermediate_size=640, shared_expert_intermediate_size=640, hc_count=4, hc_lowrank=320,
-            ple_layer_ids=[2], ple_embed_dim=2560, ple_conv_kernel_size=4, ngram_size=3, heads_per_ngram=8,
-            ngram_vocab_size_base=ngram_base, make_ngram_vocab_size_divisible_by=128, split_ngram_parts=128,
-            indexer_n_heads=4, indexer_head_dim=128, indexer_budget=2048, indexer_compress_ratio=4,
-            mtp_num_hidden_layers=1, eos_token_id=248044,
-        ),
+        {
+            "model_type": "qwen4_exp_text", "vocab_size": 248320, "hidden_size": 2560, "num_hidden_layers": layers,
+            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * (layers // 4), "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 262144, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+            "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4, "output_gate_type": "sigmoid", "num_experts": 512, "num_experts_per_tok": 10,
+            "moe_intermediate_size": 640, "shared_expert_intermediate_size": 640, "hc_count": 4, "hc_lowrank": 320,
+            "ple_layer_ids": [2], "ple_embed_dim": 2560, "ple_conv_kernel_size": 4, "ngram_size": 3, "heads_per_ngram": 8,
+            "ngram_vocab_size_base": ngram_base, "make_ngram_vocab_size_divisible_by": 128, "split_ngram_parts": 128,
+            "indexer_n_heads": 4, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 4,
+            "mtp_num_hidden_layers": 1, "eos_token_id": 248044,
+        },
         "released shapes",
     )  # fmt: skip
 
@@ -128,7 +128,11 @@ class Random:
         ) if draft else None  # fmt: skip
         layers = tuple(self.layer(kind, i in c.ngram_layers) for i, kind in enumerate(c.layers))
         return Weights(
-            self.normal(c.vocab, c.hidden, dtype=BF16), layers, self.mixer(False), self.linear(c.vocab, c.hidden, 3.0), head
+            self.normal(c.vocab, c.hidden, dtype=BF16),
+            layers,
+            self.mixer(False),
+            self.linear(c.vocab, c.hidden, 3.0),
+            head,
         )
 
 
@@ -177,7 +181,9 @@ def build(
         stored, scales = draw.experts()
         layers = len(c.layers) + (1 if drafts else 0)
         each = stored.shape[1]
-        count = c.experts if pool_bytes is None else max(c.experts_per_token, min(c.experts, pool_bytes // (layers * each)))
+        count = (
+            c.experts if pool_bytes is None else max(c.experts_per_token, min(c.experts, pool_bytes // (layers * each)))
+        )
         pool = ExpertPool(c, layers, count, FP8, DEVICE, blocks=scales.shape[1])
         assert pool.scales is not None
         host: Sequence[Tensor] = ()
@@ -199,7 +205,12 @@ def build(
                 pool.adopt(i, quick)
         pool.registered = held
         state = SlotState.allocate(
-            c, slots=slots, capacity=context, drafts=drafts > 0, device=DEVICE, cache_dtype=torch.float32 if exact else BF16
+            c,
+            slots=slots,
+            capacity=context,
+            drafts=drafts > 0,
+            device=DEVICE,
+            cache_dtype=torch.float32 if exact else BF16,
         )
         tables = {i: table(c, table_bytes, draw, held) for i in c.ngram_layers}
     engine = GpuEngine(
@@ -207,5 +218,3 @@ def build(
         prefill_rows=prefill_rows, graphs=graphs,
     )  # fmt: skip
     return Bench(engine, weights, stored, scales, host_layers)
-
-

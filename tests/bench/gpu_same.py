@@ -35,7 +35,9 @@ def main() -> None:
     print("embedded", [digest(tiny, prompt, 200, drafts) for drafts in (0, 0, 2, 2)])
     for pool in (None, 8 * 16 * 4_915_200):
         with torch.inference_mode():
-            bench = build(released(8, 200_000), context=1024, pool_bytes=pool, host_layers=1, table_bytes=2**26, drafts=0)
+            bench = build(
+                released(8, 200_000), context=1024, pool_bytes=pool, host_layers=1, table_bytes=2**26, drafts=0
+            )
             prompt = torch.randint(0, 248000, (64,), generator=torch.Generator().manual_seed(6)).tolist()
             print("8 layers", pool, [digest(bench.engine, prompt, 60, 0) for _ in range(2)])
 

@@ -65,7 +65,7 @@ def main() -> None:
             best = min(results)
             setting[:] = best[1] if results else before
             print(f"{name:<10} best {best[1]} {best[0]:.1f} us")
-            found.append(dict(what=name, results=results))
+            found.append({"what": name, "results": results})
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(found, indent=1))
 

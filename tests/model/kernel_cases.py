@@ -73,7 +73,9 @@ def linear_few(device: str, rows: int, out: int, width: int, dtype: torch.dtype)
     x = draw(4, 2 * width)[:, :width]  # rows that are not contiguous
     got = linear.few_rows(x[:rows], weight, poisoned(rows, out, device=draw.device))
     close(got, x[:rows].double() @ weight.double().T, 1e-5, "few_rows")
-    alone = torch.cat([linear.few_rows(x[r : r + 1], weight, poisoned(1, out, device=draw.device)) for r in range(rows)])
+    alone = torch.cat(
+        [linear.few_rows(x[r : r + 1], weight, poisoned(1, out, device=draw.device)) for r in range(rows)]
+    )
     assert torch.equal(got, alone), "a row depends on the number of rows"
 
 
@@ -178,9 +180,7 @@ def delta(device: str, kh: int, vh: int, dk: int, dv: int, before: int, rows: in
         single = torch.cat([run(t, 1) for t in range(total)])
         assert torch.equal(single, results), "a row of a step depends on the rows beside it or on a replay"
     where = torch.tensor([slot, total], device=draw.device)
-    gated_delta.step(
-        y[:1], rings, replay, memory, taps, decay, bias, results, where, applied, key_heads=kh, flush=True
-    )
+    gated_delta.step(y[:1], rings, replay, memory, taps, decay, bias, results, where, applied, key_heads=kh, flush=True)
     close(memory[slot], states[total - 1], 1e-5, "state")
 
 
@@ -236,7 +236,9 @@ def attention_block(
             seen = (first + r + 1) // ratio
             if seen > top:
                 close(scores[r, :seen], wanted_scores[first + r, :seen], loose, "scores")
-                exact = block_select_reference.select(scores[r : r + 1, :seen], torch.tensor([seen], device=draw.device), top)
+                exact = block_select_reference.select(
+                    scores[r : r + 1, :seen], torch.tensor([seen], device=draw.device), top
+                )
                 assert torch.equal(blocks[r].long(), exact[0]), f"row {first + r}: other blocks than the rule's"
         out = poisoned(count, heads * width, device=draw.device)
         work = None
@@ -250,9 +252,7 @@ def attention_block(
         for r in range(count):
             t = first + r
             chosen = blocks[r : r + 1].long() if (t + 1) // ratio > top else None
-            wanted = attention_reference.attention(
-                q[t : t + 1], gate[t : t + 1], keys, values, t, chosen, ratio
-            )
+            wanted = attention_reference.attention(q[t : t + 1], gate[t : t + 1], keys, values, t, chosen, ratio)
             close(out[r : r + 1], wanted, loose, f"attention at {t}")
         return out
 
@@ -308,8 +308,11 @@ def experts_block(
         if pool is None:
             slots, residency = stored, None
         else:
-            slots = torch.zeros(pool + most, stored.shape[1], dtype=torch.uint8, device=draw.device).view(dtype) \
-                if stored.element_size() == 1 else torch.zeros(pool + most, stored.shape[1], dtype=dtype, device=draw.device)
+            slots = (
+                torch.zeros(pool + most, stored.shape[1], dtype=torch.uint8, device=draw.device).view(dtype)
+                if stored.element_size() == 1
+                else torch.zeros(pool + most, stored.shape[1], dtype=dtype, device=draw.device)
+            )
             residency = fresh_residency(count, pool, draw.device)
             source = addresses(stored, inner, width)
         slab = experts.Slab(slots, scales, inner)
@@ -325,7 +328,9 @@ def experts_block(
             router.route(rows_y[:, :count], routes, residency, rows=len(group))
             if source is not None:
                 experts.fetch(slab, source, routes, rows=len(group))
-            experts.few_rows(x[group], rows_y, slab, shared_down, routes, residency, own, mix[:, group].contiguous(), work)
+            experts.few_rows(
+                x[group], rows_y, slab, shared_down, routes, residency, own, mix[:, group].contiguous(), work
+            )
             assert torch.equal(routes.ids[: len(group)].long(), ids[group]), "other experts than the rule's"
             if residency is not None:
                 check_residency(residency, slots, stored, routes, pool or 0)
@@ -339,7 +344,9 @@ def experts_block(
         assert torch.equal(together[r], run([r])[0]), "experts depend on the rows beside"
 
 
-def make_experts(draw: Draw, count: int, width: int, inner: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+def make_experts(
+    draw: Draw, count: int, width: int, inner: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Experts as fp32, as stored, and their block scales [E, gate | up | down blocks] for FP8."""
     raw = draw(count, 3 * inner * width, std=width**-0.5)
     if dtype != FP8:
@@ -389,7 +396,9 @@ def check_residency(r: router.Residency, slots: Tensor, stored: Tensor, routes: 
     for slot, e in enumerate(owner):
         if e >= 0:
             assert table[e] == slot
-            assert torch.equal(slots[slot].view(torch.uint8), stored[e].view(torch.uint8)), f"slot {slot} is not expert {e}"
+            assert torch.equal(slots[slot].view(torch.uint8), stored[e].view(torch.uint8)), (
+                f"slot {slot} is not expert {e}"
+            )
     assert sum(s >= 0 for s in table) == len(held)
     distinct = int(routes.head[0])
     slots_used = routes.slots[:distinct].tolist()
@@ -397,7 +406,9 @@ def check_residency(r: router.Residency, slots: Tensor, stored: Tensor, routes: 
     assert all(s < pool + routes.slots.shape[0] for s in slots_used)
 
 
-def experts_many(device: str, count: int, top: int, width: int, inner: int, rows: int, dtype: torch.dtype, exact: bool) -> None:
+def experts_many(
+    device: str, count: int, top: int, width: int, inner: int, rows: int, dtype: torch.dtype, exact: bool
+) -> None:
     draw = Draw(device)
     experts_f, stored, scales = make_experts(draw, count, width, inner, dtype)
     x = draw(rows, width)
@@ -514,7 +525,10 @@ def pool_of_ten(device: str, count: int, width: int, inner: int) -> None:
     mix, shared = draw(1, 4, 4 + 1), draw(width, 8)
     work = poisoned(4 * top, 4, inner, device=draw.device), poisoned(4 * top + 1, 4, width, device=draw.device)
     weights, ids = router_reference.route(logits, top)
-    parts = [e[: 2 * inner * width].view(-1, width) for e in experts_f], [e[2 * inner * width :].view(width, inner) for e in experts_f]
+    parts = (
+        [e[: 2 * inner * width].view(-1, width) for e in experts_f],
+        [e[2 * inner * width :].view(width, inner) for e in experts_f],
+    )
     wanted = experts_reference.routed(x, weights, ids, *parts)
     wanted += experts_reference.combine(y[:, count:-1].clone(), shared, y[:, -1:])
     after = streams + (2 * torch.sigmoid(mix[0, :, 4:]))[:, :, None] * wanted[:, None]
@@ -538,7 +552,10 @@ def step_ends(device: str) -> None:
     for position, waiting, rows in ((9, 1, 3), (9, 3, 3), (12, 2, 4), (1, 1, 2)):
         control = torch.tensor([1, position, 5, waiting], device=place)
         tokens = torch.zeros(2, 32, dtype=torch.int64, device=place)
-        where, tick = torch.zeros(1 + rows, dtype=torch.int64, device=place), torch.zeros(1, dtype=torch.int64, device=place)
+        where, tick = (
+            torch.zeros(1 + rows, dtype=torch.int64, device=place),
+            torch.zeros(1, dtype=torch.int64, device=place),
+        )
         draft = tuple(torch.zeros(*s, dtype=torch.int64, device=place) for s in ((1 + rows,), (rows,), (rows, 2)))
         step.begin(control, tokens, where, tick, rows=rows, draft=draft, kept=4)  # type: ignore[arg-type]
         at, hidden = step_reference.draft_rows(position, waiting, rows)
@@ -549,12 +566,21 @@ def step_ends(device: str) -> None:
         assert int(tokens[1, position]) == 5
         assert int(tick) == 1
     stops = torch.tensor([8, 9], device=place)
-    for fed, chosen in (([5, 6, 7], [6, 7, 3]), ([5, 6, 7], [6, 2, 3]), ([5, 1, 7], [6, 7, 3]), ([5, 8, 7], [8, 7, 3]), ([5], [6])):
+    for fed, chosen in (
+        ([5, 6, 7], [6, 7, 3]),
+        ([5, 6, 7], [6, 2, 3]),
+        ([5, 1, 7], [6, 7, 3]),
+        ([5, 8, 7], [8, 7, 3]),
+        ([5], [6]),
+    ):
         rows = len(fed)
         control = torch.tensor([1, 4, 5, 1], device=place)
         tokens = torch.zeros(2, 32, dtype=torch.int64, device=place)
         tokens[1, 4 : 4 + rows] = torch.tensor(fed, device=place)
-        applied, result = torch.zeros(2, dtype=torch.int64, device=place), torch.zeros(5, dtype=torch.int64, device=place)
+        applied, result = (
+            torch.zeros(2, dtype=torch.int64, device=place),
+            torch.zeros(5, dtype=torch.int64, device=place),
+        )
         step.commit(control, tokens, torch.tensor(chosen, device=place), stops, applied, result, rows=rows)
         assert result[0] == step_reference.accept(fed, chosen, {8, 9})
         assert result[1 : 1 + rows].tolist() == chosen

@@ -169,7 +169,7 @@ def test_a_pool_of_few_slots_says_what_all_resident_experts_say(gpu):
 
 
 def test_sampled_tokens_are_the_cpu_engines(cpu, gpu):
-    sampler = dict(temperature=0.8, top_k=40, top_p=0.9, min_p=0.02)
+    sampler = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02}
     draw = random.Random(3)
     prompt = prompts(1, 50, 60)[0]
     a, b = gpu.create(1024), cpu.create(1024)

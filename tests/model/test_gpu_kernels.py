@@ -19,7 +19,8 @@ def plain_fp32():
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 @pytest.mark.parametrize(
-    ("out", "width", "dtype"), [(37, 60, F32), (16480, 2560, BF16), (2560, 6144, BF16), (1793, 2560, BF16), (64, 96, FP8)]
+    ("out", "width", "dtype"),
+    [(37, 60, F32), (16480, 2560, BF16), (2560, 6144, BF16), (1793, 2560, BF16), (64, 96, FP8)],
 )
 def test_few_rows_times_a_matrix_is_the_product_and_rows_do_not_see_each_other(rows, out, width, dtype):
     cases.linear_few("cuda", rows, out, width, dtype)
@@ -57,7 +58,9 @@ def test_equal_scores_go_to_the_lowest_blocks():
     cases.ties("cuda", 9000, 512)
 
 
-@pytest.mark.parametrize(("rows", "dtype", "pool"), [(1, BF16, None), (4, FP8, None), (3, FP8, 64), (4, FP8, 10), (4, BF16, 10)])
+@pytest.mark.parametrize(
+    ("rows", "dtype", "pool"), [(1, BF16, None), (4, FP8, None), (3, FP8, 64), (4, FP8, 10), (4, BF16, 10)]
+)
 def test_512_experts_with_the_winner_last_resident_and_fetched(rows, dtype, pool):
     cases.experts_block("cuda", 512, 10, 2560, 640, 640, rows, dtype, pool=pool)
 

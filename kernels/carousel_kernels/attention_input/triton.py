@@ -137,7 +137,9 @@ def prepare(
     _, kv, context, _ = keys.shape
     _, index_heads, index_dim = index_q.shape
     if y.shape[1] != (2 * heads + 2 * kv) * width + (index_heads + 1) * index_dim:
-        raise ValueError(f"y of width {y.shape[1]} does not hold {heads} queries of {width} and an index of {index_dim}")
+        raise ValueError(
+            f"y of width {y.shape[1]} does not hold {heads} queries of {width} and an index of {index_dim}"
+        )
     if write_tail and rows > tail.shape[1] - ratio + 1:
         raise ValueError(f"{rows} rows overrun a ring of {tail.shape[1]} raw keys: write the tail afterwards")
     _prepare[(rows, heads + kv + index_heads + 1)](

@@ -126,15 +126,15 @@ def many_rows(
     scales = x if slab.scales is None else slab.scales
     blocks = -(-inner // BLOCK) * -(-width // BLOCK)
     bn, bk = (128, 128) if INTERPRETED else ((64, 32) if exact else (128, 64))
-    common = dict(
-        STRIDE=3 * inner * width, UP=inner * width, SCALE_STRIDE=3 * blocks, TOP=top, FP8=fp8, EXACT=exact,
-        BLOCKED=BLOCK, BM=bm, BN=bn, BK=bk, num_warps=4 if exact else 8, num_stages=2 if exact else 3,
-    )  # fmt: skip
+    common = {
+        "STRIDE": 3 * inner * width, "UP": inner * width, "SCALE_STRIDE": 3 * blocks, "TOP": top, "FP8": fp8, "EXACT": exact,
+        "BLOCKED": BLOCK, "BM": bm, "BN": bn, "BK": bk, "num_warps": 4 if exact else 8, "num_stages": 2 if exact else 3,
+    }  # fmt: skip
     plan = (order, tile_expert, tile_row, tile_end, slots)
     _grouped[(triton.cdiv(inner, bn), most)](
         x, slab.slots, scales, hidden, *plan, inner, K=width, OFFSET=0, SCALE_OFFSET=0, GATED=True, **common
     )
-    down = dict(OFFSET=2 * inner * width, SCALE_OFFSET=2 * blocks)
+    down = {"OFFSET": 2 * inner * width, "SCALE_OFFSET": 2 * blocks}
     _grouped[(triton.cdiv(width, bn), most)](
         hidden, slab.slots, scales, part, *plan, width, K=inner, GATED=False, **down, **common
     )

@@ -152,7 +152,7 @@ def step(
         raise ValueError(f"{rows} rows with rings of {window} and {replay.shape[1]}: at most 4 rows, rings of 8")
     if not (ring.is_contiguous() and replay.is_contiguous() and states.is_contiguous() and out.is_contiguous()):
         raise ValueError("rings, states and out must be contiguous")
-    sizes = dict(KH=key_heads, VH=heads, DK=dk, DV=dv, W=window)
+    sizes = {"KH": key_heads, "VH": heads, "DK": dk, "DV": dv, "W": window}
     bk, bv = triton.next_power_of_2(dk), triton.next_power_of_2(dv)
     if rows:
         _rows[(rows, heads)](
@@ -288,17 +288,38 @@ def chunked(
     """
     rows = qkv.shape[0]
     heads, dk, dv = state.shape
-    make = dict(dtype=torch.float32, device=qkv.device)
+    make = {"dtype": torch.float32, "device": qkv.device}
     u, w = torch.empty(rows, heads, dv, **make), torch.empty(rows, heads, dk, **make)  # type: ignore[arg-type]
     within, g = torch.empty(rows, heads, CHUNK, **make), torch.empty(rows, heads, **make)  # type: ignore[arg-type]
     out = torch.empty(rows, heads, dv, **make)  # type: ignore[arg-type]
     bk, bv = max(16, triton.next_power_of_2(dk)), max(16, triton.next_power_of_2(dv))
-    common = dict(KH=key_heads, VH=heads, DK=dk, DV=dv, PRECISION="ieee" if exact else "tf32", BT=CHUNK, BK=bk)
+    common = {
+        "KH": key_heads,
+        "VH": heads,
+        "DK": dk,
+        "DV": dv,
+        "PRECISION": "ieee" if exact else "tf32",
+        "BT": CHUNK,
+        "BK": bk,
+    }
     _prepare[(triton.cdiv(rows, CHUNK), heads)](
         qkv, ab, decay, dt_bias, u, w, within, g, rows, ab.stride(0), **common, BV=bv, launch_pdl=PDL, num_warps=4
     )
     split = max(16, bv // 4) if not exact else bv
     _scan[(heads, triton.cdiv(dv, split))](
-        qkv, u, w, within, g, state, out, rows, FRESH=fresh, **common, BV=split, launch_pdl=PDL, num_warps=4, num_stages=1
+        qkv,
+        u,
+        w,
+        within,
+        g,
+        state,
+        out,
+        rows,
+        FRESH=fresh,
+        **common,
+        BV=split,
+        launch_pdl=PDL,
+        num_warps=4,
+        num_stages=1,
     )
     return out

@@ -59,7 +59,16 @@ def best(scores: Tensor, valid: int, out: Tensor, work: tuple[Tensor, Tensor]) -
     value, ids = work
     count = tiles(vocab)
     _best[(count, rows)](
-        scores, value, ids, vocab, valid, scores.stride(0), count, BV=tile(vocab, 1024, 65536), launch_pdl=PDL, num_warps=4
+        scores,
+        value,
+        ids,
+        vocab,
+        valid,
+        scores.stride(0),
+        count,
+        BV=tile(vocab, 1024, 65536),
+        launch_pdl=PDL,
+        num_warps=4,
     )
     bt = min(1024, triton.next_power_of_2(count))
     _finish[(rows,)](value, ids, out, count, out.stride(0), vocab, BT=bt, launch_pdl=PDL, num_warps=4)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from carousel_kernels.row_dot import INTERPRETED, PDL, chain, halves, silu, tile
 
-
 MIX_DOWN, MIX_UP = [8, 4], [16, 4]  # rows of a program and warps
 
 
@@ -109,10 +108,7 @@ def _mix_up(
     chain()
     o_x = tl.program_id(0) * BH + tl.arange(0, BH)
     for r in tl.static_range(R):
-        if r == 0:
-            b_n = b_first * b_scale
-        else:
-            b_n = tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
+        b_n = b_first * b_scale if r == 0 else tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
         b_n = b_n * tl.load(p_rstd + r * STREAMS + o_j // BH)
         b_g = tl.sum(b_1.to(tl.float32) * _narrow(p_part, o_1, m_1, r, N, R, STREAMS)[None, :], 1)
         b_g += tl.sum(b_2.to(tl.float32) * _narrow(p_part, o_2, m_2, r, N, R, STREAMS)[None, :], 1)
@@ -151,7 +147,9 @@ def norm(streams: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> Tens
     """`rms_norm` of each stream times scale [n, H]: streams [T, n, H] fp32 to [T, n * H] of dtype."""
     rows, n, width = streams.shape
     out = torch.empty(rows, n * width, dtype=dtype, device=streams.device)
-    _norm[(rows, n)](streams, scale, out, eps, H=width, STREAMS=n, BH=triton.next_power_of_2(width), launch_pdl=PDL, num_warps=4)
+    _norm[(rows, n)](
+        streams, scale, out, eps, H=width, STREAMS=n, BH=triton.next_power_of_2(width), launch_pdl=PDL, num_warps=4
+    )
     return out
 
 

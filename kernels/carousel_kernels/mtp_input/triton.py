@@ -4,9 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import PDL, chain
-
 from carousel_kernels.linear.triton import few_rows
+from carousel_kernels.row_dot import PDL, chain
 
 
 @triton.jit

@@ -103,7 +103,20 @@ def inject(
         raise ValueError(f"{rows} rows overrun a ring of {ring.shape[1]}: write it afterwards")
     bh = triton.next_power_of_2(width)
     _gate[(rows, n)](
-        streams, y, key_scale, query_scale, conv_scale, v, u, y.stride(0), eps, H=width, STREAMS=n, BH=bh, launch_pdl=PDL, num_warps=4
+        streams,
+        y,
+        key_scale,
+        query_scale,
+        conv_scale,
+        v,
+        u,
+        y.stride(0),
+        eps,
+        H=width,
+        STREAMS=n,
+        BH=bh,
+        launch_pdl=PDL,
+        num_warps=4,
     )
     bc = 16384 if INTERPRETED else 512
     _inject[(rows, triton.cdiv(n * width, bc))](

@@ -123,7 +123,9 @@ def _experts(checkpoint: Checkpoint, prefix: str) -> HostExperts:
     c, get = checkpoint.config, checkpoint.tensor
     if not checkpoint.layout.fp8_experts:
         gate_up, down = get(f"{prefix}.gate_up_proj"), get(f"{prefix}.down_proj")
-        return HostExperts([(g[: c.expert_width], g[c.expert_width :], d) for g, d in zip(gate_up, down, strict=True)], None)
+        return HostExperts(
+            [(g[: c.expert_width], g[c.expert_width :], d) for g, d in zip(gate_up, down, strict=True)], None
+        )
     names = ("gate_proj", "up_proj", "down_proj")
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     scales = []

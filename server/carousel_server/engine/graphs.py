@@ -39,7 +39,12 @@ class Steps:
         self.host_result = torch.zeros(1 + ROWS, dtype=torch.int64, pin_memory=pinned)
         self._set, self._got = self.host_control.numpy(), self.host_result.numpy()
         self.control, self.result, self.chosen = ints(4), ints(1 + ROWS), ints(ROWS)
-        self.where, self.draft_where, self.source, self.single = ints(1 + ROWS), ints(1 + ROWS), ints(ROWS), ints(ROWS, 2)
+        self.where, self.draft_where, self.source, self.single = (
+            ints(1 + ROWS),
+            ints(1 + ROWS),
+            ints(ROWS),
+            ints(ROWS, 2),
+        )
         self.drafted, self.last = ints(1), ints(1)
         self.stops = torch.tensor(sorted(stops) or [-2], dtype=torch.int64, device=self.device)
         self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}

@@ -54,7 +54,6 @@ class ExpertPool:
         self._every = torch.arange(c.experts, dtype=torch.int32, device=device)
 
     def _residency(self, layer: int) -> Residency:
-        c = self.config
 
         def full(n: int, value: int, dtype: torch.dtype) -> Tensor:
             return torch.full((n,), value, dtype=dtype, device=self.device)
