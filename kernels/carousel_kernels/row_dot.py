@@ -53,7 +53,8 @@ def dot_row(b_1, b_2, p_x, o_1, o_2, m_2):
 
 @triton.jit
 def split_rows(p_x, stride_x, o_k, m_k, R: tl.constexpr):
-    """[16, K] bf16: four rows as three bf16 parts each, which together hold an fp32 value; row i is part i // 4 of row i % 4.
+    """[16, K] bf16: four rows as three bf16 parts each, which together hold an fp32 value; row i is part i // 4 of
+    row i % 4.
 
     So one tensor-core product with M = 16 gives up to four rows an fp32-grade result; a row's result depends on itself.
     """

@@ -1,6 +1,7 @@
 """The GPU engine against the fp32 definition at the real shapes, before anything is timed.
 
-`check` builds an 8-layer model (n-gram base 200,000) and compares logits of a prefill and of decode steps with the plain
+`check` builds an 8-layer model (n-gram base 200,000) and compares logits of a prefill and of decode steps with the
+plain
 torch model in fp32 on the same device; it raises when they are further apart than the tolerances below.
 """
 
@@ -85,7 +86,8 @@ def check(pool_bytes: int | None = None) -> dict[str, float]:
         first = 2040
         engine.prefill(seq, tokens[:first])
         slot.tokens[:2100] = torch.tensor(tokens, device=DEVICE)
-        # states of the reference come from fp32; the engine's prefill from bf16: decode is compared after a decode start
+        # states of the reference come from fp32; the engine's prefill from bf16: decode is compared after a decode
+        # start
         wanted = forward(model, slot, 0, first)
         errors["prefill"] = off(engine.state.logits[seq.slot], wanted[-1])
         engine.release(seq)

@@ -109,7 +109,8 @@ def main() -> None:
             results += tensor(out, width, rows, blocks if rows == 3 else blocks[:4])
     for r in sorted(results, key=lambda r: (r["what"], -r["TBs"])):
         print(
-            f"{r['what']:<45} {r['block']!s:<16} {r['us']:8.2f} us {r['TBs']:6.2f} TB/s  spread {100 * r['spread']:.0f}% "
+            f"{r['what']:<45} {r['block']!s:<16} {r['us']:8.2f} us {r['TBs']:6.2f} TB/s"
+            f"  spread {100 * r['spread']:.0f}% "
             f"{r.get('error', 0):.0e} {r.get('same', '')}"
         )
     if len(sys.argv) > 1:

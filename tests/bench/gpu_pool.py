@@ -1,4 +1,5 @@
-"""Decode and prefill with an expert pool of 24 GiB at the real shapes. `python -m tests.bench.gpu_pool RESIDENT_MS [out.json]`
+"""Decode and prefill with an expert pool of 24 GiB at the real shapes. `python -m tests.bench.gpu_pool RESIDENT_MS
+[out.json]`
 
 RESIDENT_MS is what gpu_decode measured with every expert resident. Four layers of experts lie in registered host memory
 and serve all layers in turn (aliased). Tokens are drawn at random, which is the worst case for routing.

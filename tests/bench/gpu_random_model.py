@@ -1,6 +1,7 @@
 """A model of the released shapes with random weights made on the device, for benches. No checkpoint is needed.
 
-Experts of one layer are drawn; other layers hold copies of them in memory of their own ("aliased": same values, distinct
+Experts of one layer are drawn; other layers hold copies of them in memory of their own ("aliased": same values,
+distinct
 bytes). Router rows have log-normal norms (sigma `skew`), so that some experts are chosen more often; skew 0 is uniform.
 """
 
@@ -32,10 +33,12 @@ def released(layers: int = 48, ngram_base: int = 20_000_000) -> ModelConfig:
             "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * (layers // 4), "rms_norm_eps": 1e-6,
             "max_position_embeddings": 262144, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-            "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
             "linear_conv_kernel_dim": 4, "output_gate_type": "sigmoid", "num_experts": 512, "num_experts_per_tok": 10,
             "moe_intermediate_size": 640, "shared_expert_intermediate_size": 640, "hc_count": 4, "hc_lowrank": 320,
-            "ple_layer_ids": [2], "ple_embed_dim": 2560, "ple_conv_kernel_size": 4, "ngram_size": 3, "heads_per_ngram": 8,
+            "ple_layer_ids": [2], "ple_embed_dim": 2560, "ple_conv_kernel_size": 4, "ngram_size": 3,
+            "heads_per_ngram": 8,
             "ngram_vocab_size_base": ngram_base, "make_ngram_vocab_size_divisible_by": 128, "split_ngram_parts": 128,
             "indexer_n_heads": 4, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 4,
             "mtp_num_hidden_layers": 1, "eos_token_id": 248044,
@@ -116,7 +119,8 @@ class Random:
         sizes = torch.tensor(hash_sizes(c, 0), device=DEVICE)
         return Ngram(
             torch.tensor(hash_multipliers(c, 0), device=DEVICE), sizes, sizes.cumsum(0) - sizes, (), 1 / SPREAD,
-            self.linear(c.stream_width + c.hidden, c.ngram_dim, 2.0), *(self.scale(c.streams, c.hidden) for _ in range(3)),
+            self.linear(c.stream_width + c.hidden, c.ngram_dim, 2.0), *(self.scale(c.streams,
+            c.hidden) for _ in range(3)),
             self.normal(c.ngram_taps, c.stream_width, std=0.5),
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """A digest of every logit of a fixed run, to compare runs: with and without CAROUSEL_PDL=0 it must be the same.
 
-`python -m tests.bench.gpu_same`: the embedded model through prefill, plain steps and steps with drafts, and 8 layers at the
+`python -m tests.bench.gpu_same`: the embedded model through prefill, plain steps and steps with drafts, and 8 layers
+at the
 real shapes through steps with every expert resident and with a pool of 16 slots.
 """
 

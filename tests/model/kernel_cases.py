@@ -510,7 +510,8 @@ def head_block(device: str, rows: int, vocab: int, valid: int, width: int, dtype
 
 
 def pool_of_ten(device: str, count: int, width: int, inner: int) -> None:
-    """4 rows with 10 experts each, all distinct, through 10 slots: 10 are filled, 30 come through staging, none is wrong."""
+    """4 rows with 10 experts each, all distinct, through 10 slots: 10 are filled, 30 come through staging, none is
+    wrong."""
     draw, top, pool = Draw(device), 10, 10
     logits = torch.full((4, count), -20.0, device=draw.device)
     for r in range(4):

@@ -122,7 +122,7 @@ def _combine(
 
 def splits(capacity: int, top: int, ratio: int) -> int:
     """Parts of a decode row's keys, 64 keys each at most: what `attend` needs room for."""
-    return triton.cdiv(min(capacity, (top + 1) * ratio - 1), 64)
+    return -(-min(capacity, (top + 1) * ratio - 1) // 64)
 
 
 def attend(

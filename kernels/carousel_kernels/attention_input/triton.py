@@ -145,5 +145,6 @@ def prepare(
     _prepare[(rows, heads + kv + index_heads + 1)](
         y, q, index_q, keys, values, tail, index_keys, *scales, cos, sin, where, rows, y.stride(0), context, eps,
         NH=heads, KVH=kv, D=width, IH=index_heads, DI=index_dim, ROT=cos.shape[1], RATIO=ratio, W=tail.shape[1],
-        TAIL=write_tail, BD=triton.next_power_of_2(width), BI=triton.next_power_of_2(index_dim), launch_pdl=PDL, num_warps=2,
+        TAIL=write_tail, BD=triton.next_power_of_2(width), BI=triton.next_power_of_2(index_dim),
+        launch_pdl=PDL, num_warps=2,
     )  # fmt: skip

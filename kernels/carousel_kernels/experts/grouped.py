@@ -127,8 +127,9 @@ def many_rows(
     blocks = -(-inner // BLOCK) * -(-width // BLOCK)
     bn, bk = (128, 128) if INTERPRETED else ((64, 32) if exact else (128, 64))
     common = {
-        "STRIDE": 3 * inner * width, "UP": inner * width, "SCALE_STRIDE": 3 * blocks, "TOP": top, "FP8": fp8, "EXACT": exact,
-        "BLOCKED": BLOCK, "BM": bm, "BN": bn, "BK": bk, "num_warps": 4 if exact else 8, "num_stages": 2 if exact else 3,
+        "STRIDE": 3 * inner * width, "UP": inner * width, "SCALE_STRIDE": 3 * blocks, "TOP": top, "FP8": fp8,
+        "EXACT": exact, "BLOCKED": BLOCK, "BM": bm, "BN": bn, "BK": bk, "num_warps": 4 if exact else 8,
+        "num_stages": 2 if exact else 3,
     }  # fmt: skip
     plan = (order, tile_expert, tile_row, tile_end, slots)
     _grouped[(triton.cdiv(inner, bn), most)](

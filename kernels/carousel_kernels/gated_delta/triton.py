@@ -16,7 +16,8 @@ CHUNK = 64
 
 @triton.jit
 def _conv(start, p_y, p_ring, p_taps, t, o_c, m_c, stride_y, C: tl.constexpr, W: tl.constexpr, TAPS: tl.constexpr):
-    """silu of the convolution at position t for channels o_c; rows from position start on are in y, earlier in the ring."""
+    """silu of the convolution at position t for channels o_c; rows from position start on are in y, earlier in the
+    ring."""
     acc = tl.zeros([o_c.shape[0]], tl.float32)
     for j in tl.static_range(TAPS):
         at = t - (TAPS - 1) + j
@@ -284,14 +285,17 @@ def chunked(
     """The rule for many rows, 64 at a time, the chunks counted from the first row.
 
     qkv [T, channels] after convolution and silu, contiguous; ab [T, 2 h_v] (b then a, any row stride) fp32;
-    state [h_v, dk, dv] fp32 in place, read as zero when `fresh`; exact: IEEE products, else TF32. Returns [T, h_v, dv] fp32.
+    state [h_v, dk, dv] fp32 in place, read as zero when `fresh`; exact: IEEE products, else TF32. Returns [T, h_v,
+    dv] fp32.
     """
     rows = qkv.shape[0]
     heads, dk, dv = state.shape
-    make = {"dtype": torch.float32, "device": qkv.device}
-    u, w = torch.empty(rows, heads, dv, **make), torch.empty(rows, heads, dk, **make)  # type: ignore[arg-type]
-    within, g = torch.empty(rows, heads, CHUNK, **make), torch.empty(rows, heads, **make)  # type: ignore[arg-type]
-    out = torch.empty(rows, heads, dv, **make)  # type: ignore[arg-type]
+
+    def make(*shape: int) -> Tensor:
+        return torch.empty(*shape, dtype=torch.float32, device=qkv.device)
+
+    u, w, out = make(rows, heads, dv), make(rows, heads, dk), make(rows, heads, dv)
+    within, g = make(rows, heads, CHUNK), make(rows, heads)
     bk, bv = max(16, triton.next_power_of_2(dk)), max(16, triton.next_power_of_2(dv))
     common = {
         "KH": key_heads,

@@ -47,7 +47,7 @@ def logits(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
 
 def tiles(vocab: int) -> int:
     """Partial results of `best` for each row."""
-    return triton.cdiv(vocab, tile(vocab, 1024, 65536))
+    return -(-vocab // tile(vocab, 1024, 65536))
 
 
 def best(scores: Tensor, valid: int, out: Tensor, work: tuple[Tensor, Tensor]) -> None:

@@ -1,4 +1,5 @@
-"""Hyper-connections on the GPU: into a block (`mix_down`, `mix_up` for few rows; `norm`, `blend`, `inject` for many)."""
+"""Hyper-connections on the GPU: into a block (`mix_down`, `mix_up` for few rows; `norm`, `blend`, `inject` for
+many)."""
 
 import torch
 import triton

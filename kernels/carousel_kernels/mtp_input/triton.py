@@ -70,7 +70,8 @@ def fuse(
     work: tuple[Tensor, Tensor, Tensor],
     eps: float,
 ) -> None:
-    """Streams of R <= 4 draft rows: `fc_embedding norm(embedding of the token after the row) + fc_hidden norm(hidden)_c`.
+    """Streams of R <= 4 draft rows: `fc_embedding norm(embedding of the token after the row) + fc_hidden
+    norm(hidden)_c`.
 
     hidden [rows, n, H] fp32, row r takes hidden[source[r]] (int64); tokens [slots, capacity] int64; where: slot and
     the rows' positions; streams [R, n, H] fp32 is written; work = (e [R, H], h [R, n, H], product [R, H]) fp32.

@@ -1,4 +1,5 @@
-"""N-gram rows on the GPU: hashed there and gathered from where the table lies, device memory or registered host memory."""
+"""N-gram rows on the GPU: hashed there and gathered from where the table lies, device memory or registered host
+memory."""
 
 import triton
 import triton.language as tl
@@ -77,6 +78,7 @@ def gather(
         raise ValueError(f"an n-gram table of {table} cannot be gathered: {', '.join(TYPES)} can")
     _gather[(rows, groups)](
         tokens, where, multipliers, sizes, offsets, shards, out, tokens.stride(0), height, scale, reset,
-        N=n, HEADS=groups // (n - 1), WIDTH=w, DTYPE=TYPES[table], BW=triton.next_power_of_2(w), launch_pdl=PDL, num_warps=1,
+        N=n, HEADS=groups // (n - 1), WIDTH=w, DTYPE=TYPES[table], BW=triton.next_power_of_2(w),
+        launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
     return out

@@ -148,7 +148,8 @@ def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: 
     """Choose the experts of `rows` <= 4 rows and plan their reads.
 
     logits [rows, E] fp32, any row stride; without `residency` expert e is in slot e. A missed expert gets the least
-    recently used slot that no row of this step uses, or a staging slot; its old owner leaves the table here, the new one
+    recently used slot that no row of this step uses, or a staging slot; its old owner leaves the table here, the new
+    one
     enters it only in `experts.publish`.
     """
     experts, top = routes.rank.shape[0], routes.ids.shape[1]

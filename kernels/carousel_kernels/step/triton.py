@@ -48,7 +48,8 @@ def begin(
     """Write the token behind the last row and say where the step's rows are.
 
     tokens [slots, capacity] int64; where [1 + rows] int64; tick [1] int64 is raised by one. With drafts,
-    draft = (where of the draft head's first pass [1 + n], its hidden rows [n], where of each later pass [rows, 2]), int64;
+    draft = (where of the draft head's first pass [1 + n], its hidden rows [n], where of each later pass [rows, 2]),
+    int64;
     hidden rows are numbered slot * kept + order.
     """
     draft_where, source, single = draft or (where, where, where)
@@ -91,7 +92,8 @@ def _put(p_control, p_tokens, p_id, capacity, behind):
 
 
 def put(control: Tensor, tokens: Tensor, chosen: Tensor, behind: int) -> None:
-    """Write a drafted token `behind` places after the step's first; a NaN's -1 becomes 0 and is caught when verified."""
+    """Write a drafted token `behind` places after the step's first; a NaN's -1 becomes 0 and is caught when
+    verified."""
     _put[(1,)](control, tokens, chosen, tokens.stride(0), behind, launch_pdl=PDL, num_warps=1)
 
 
@@ -112,7 +114,7 @@ def _commit(
         going = tl.where(right, going, 0)
         taken += going
     tl.store(p_applied + slot, position)
-    tl.store(p_result, taken.to(tl.int64))
+    tl.store(p_result, taken.to(tl.int64))  # type: ignore[attr-defined]
     for r in tl.static_range(R):
         tl.store(p_result + 1 + r, tl.load(p_chosen + r))
 

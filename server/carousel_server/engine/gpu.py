@@ -33,7 +33,8 @@ HOPELESS = 0.15  # accepted drafts of 100 below which one draft costs more than 
 
 @dataclass(eq=False)
 class GpuSequence:
-    """Live while `slot` is set, suspended while only `saved` is. `waiting` rows have not been given to the draft head."""
+    """Live while `slot` is set, suspended while only `saved` is. `waiting` rows have not been given to the draft
+    head."""
 
     capacity: int
     slot: int | None
@@ -133,7 +134,8 @@ class GpuEngine:
         self._free = list(reversed(range(slots)))
 
     def create(self, capacity: int) -> GpuSequence:
-        """An empty live sequence of at most `capacity` rows. Nothing is cleared: what lies before position 0 is not read."""
+        """An empty live sequence of at most `capacity` rows. Nothing is cleared: what lies before position 0 is not
+        read."""
         if not 0 < capacity <= self.info.context_tokens:
             raise EngineError(f"capacity {capacity} is not between 1 and the context of {self.info.context_tokens}")
         slot = self._take_slot()

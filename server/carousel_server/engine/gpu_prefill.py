@@ -1,6 +1,7 @@
 """Many rows of a prompt through the model on the GPU. Products on tensor cores, or IEEE fp32 where `exact` asks for it.
 
-The order of every sum is fixed by the sizes of the model, never by the number of rows; chunks that end on multiples of 64
+The order of every sum is fixed by the sizes of the model, never by the number of rows; chunks that end on multiples
+of 64
 tokens therefore give the same state bit for bit, whatever their length.
 """
 
@@ -187,7 +188,8 @@ def _rms(x: Tensor, scale: Tensor, eps: float) -> Tensor:
 
 
 def chunks(start: int, rows: int, most: int) -> Iterator[tuple[int, int]]:
-    """(first, rows) of chunks that end on absolute multiples of 64 tokens, except the last; each at most `most` rows."""
+    """(first, rows) of chunks that end on absolute multiples of 64 tokens, except the last; each at most `most`
+    rows."""
     at, end = start, start + rows
     while at < end:
         stop = min(end, (at + most) // 64 * 64)

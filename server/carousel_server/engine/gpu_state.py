@@ -39,7 +39,8 @@ class AttentionSlots:
 
 @dataclass
 class Saved:
-    """A sequence in host memory. With room to grow it serves later saves of the same sequence, which add only new rows."""
+    """A sequence in host memory. With room to grow it serves later saves of the same sequence, which add only new
+    rows."""
 
     length: int
     fixed: list[Tensor]
@@ -124,7 +125,8 @@ class SlotState:
         return fixed, -(-grown // self.ratio)
 
     def save(self, slot: int, length: int, saved: Saved | None = None, room: int | None = None) -> Saved:
-        """Copy the slot's sequence of `length` tokens out, only rows that `saved` lacks; room: tokens it may grow to."""
+        """Copy the slot's sequence of `length` tokens out, only rows that `saved` lacks; room: tokens it may grow
+        to."""
         first = 0 if saved is None else saved.length
         if saved is None:
             most = length if room is None else room

@@ -53,7 +53,7 @@ class Steps:
 
     def _capture(self) -> None:
         kinds = [(width, sparse) for width in range(self.drafts + 1) for sparse in (False, True)]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for kind in kinds:  # compiles every kernel
@@ -73,7 +73,8 @@ class Steps:
         return end // c.index_ratio > c.index_blocks
 
     def __call__(self, slot: int, position: int, token: int, *, waiting: int, drafts: int) -> Outcome:
-        """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft head."""
+        """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft
+        head."""
         self._set[:] = (slot, position, token, waiting)
         kind = (drafts, self._sparse(position + drafts + 1))
         graph = self._graphs.get(kind)

@@ -24,7 +24,7 @@ class Registered:
                 merged[-1][1] = max(merged[-1][1], end)
             else:
                 merged.append([begin, end])
-        runtime = torch.cuda.cudart()
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         for begin, end in merged:
             flags = MAPPED | (READ_ONLY if read_only else 0)
             error = runtime.cudaHostRegister(begin, end - begin, flags)
@@ -37,7 +37,7 @@ class Registered:
 
     def close(self) -> None:
         """Unregister everything."""
-        runtime = torch.cuda.cudart()
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         for begin, _ in self._ranges:
             runtime.cudaHostUnregister(begin)
         self._ranges.clear()

@@ -47,7 +47,8 @@ class ExpertPool:
         self.residency = [None if self.resident else self._residency(i) for i in range(layers)]
         self.slabs = [self._slab(i) for i in range(layers)]
         self._held: dict[int, HostExperts] = {}
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" and not self.resident else None
+        ahead = device.type == "cuda" and not self.resident
+        self._copies = torch.cuda.Stream(device) if ahead else None  # type: ignore[no-untyped-call]
         self._arrived: dict[int, torch.cuda.Event | None] = {}  # layers whose copies were started
         self._tables: list[list[int]] = []  # residency at the start of a chunk; prefill does not change it
         self.registered: object = None  # what keeps the host memory visible to the device
@@ -96,7 +97,8 @@ class ExpertPool:
             self._held[layer] = experts
 
     def stream(self, layer: int) -> Tensor:
-        """[E] int32: a slot number for every expert of the layer, those that are not resident brought to the stream area.
+        """[E] int32: a slot number for every expert of the layer, those that are not resident brought to the stream
+        area.
 
         The area holds two layers in turn: the copies of the next layer run beside this layer's products.
         """
@@ -116,7 +118,8 @@ class ExpertPool:
         return torch.where(table >= 0, table, self._every + first)
 
     def _send(self, layer: int) -> None:
-        """Start the copies of a layer's missing experts into its half of the area, once that half's last reader is done."""
+        """Start the copies of a layer's missing experts into its half of the area, once that half's last reader is
+        done."""
         if layer in self._arrived:
             return
         first = self.area + layer % 2 * self.config.experts
