@@ -6,6 +6,7 @@ import torch
 pytestmark = pytest.mark.gpu
 
 if torch.cuda.is_available():
+    from tests.model import expert_cases
     from tests.model import kernel_cases as cases
 
 F32, BF16, FP8 = torch.float32, torch.bfloat16, torch.float8_e4m3fn
@@ -62,12 +63,12 @@ def test_equal_scores_go_to_the_lowest_blocks():
     ("rows", "dtype", "pool"), [(1, BF16, None), (4, FP8, None), (3, FP8, 64), (4, FP8, 10), (4, BF16, 10)]
 )
 def test_512_experts_with_the_winner_last_resident_and_fetched(rows, dtype, pool):
-    cases.experts_block("cuda", 512, 10, 2560, 640, 640, rows, dtype, pool=pool)
+    expert_cases.experts_block("cuda", 512, 10, 2560, 640, 640, rows, dtype, pool=pool)
 
 
 @pytest.mark.parametrize(("rows", "dtype", "exact"), [(50, F32, True), (300, BF16, False), (1000, FP8, False)])
 def test_experts_of_many_rows_as_defined(rows, dtype, exact):
-    cases.experts_many("cuda", 512, 10, 2560, 640, rows, dtype, exact)
+    expert_cases.experts_many("cuda", 512, 10, 2560, 640, rows, dtype, exact)
 
 
 @pytest.mark.parametrize(("rows", "dtype"), [(1, F32), (4, FP8), (3, BF16)])
@@ -86,7 +87,7 @@ def test_the_best_token_is_the_lowest_of_equals_and_nan_is_reported(rows):
 
 
 def test_a_pool_of_10_serves_4_rows_of_40_distinct_experts():
-    cases.pool_of_ten("cuda", 512, 2560, 640)
+    expert_cases.pool_of_ten("cuda", 512, 2560, 640)
 
 
 def test_a_steps_rows_and_its_count_of_kept_ones_are_the_definitions():

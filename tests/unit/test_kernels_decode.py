@@ -8,6 +8,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+from tests.model import expert_cases
 from tests.model import kernel_cases as cases
 
 F32, BF16, FP8 = torch.float32, torch.bfloat16, torch.float8_e4m3fn
@@ -43,20 +44,20 @@ def test_equal_scores_go_to_the_lowest_blocks():
 
 @pytest.mark.parametrize(("rows", "dtype"), [(1, BF16), (2, FP8)])
 def test_routed_and_shared_experts_as_defined(rows, dtype):
-    cases.experts_block("cpu", 20, 3, 60, 20, 12, rows, dtype)
+    expert_cases.experts_block("cpu", 20, 3, 60, 20, 12, rows, dtype)
 
 
 @pytest.mark.parametrize(("rows", "pool", "dtype"), [(2, 3, BF16), (3, 12, FP8)])
 def test_missed_experts_are_fetched_and_published_and_victims_are_never_in_use(rows, pool, dtype):
-    cases.experts_block("cpu", 20, 3, 64, 32, 12, rows, dtype, pool=pool)
+    expert_cases.experts_block("cpu", 20, 3, 64, 32, 12, rows, dtype, pool=pool)
 
 
 def test_a_pool_of_10_serves_4_rows_of_40_distinct_experts():
-    cases.pool_of_ten("cpu", 48, 64, 16)
+    expert_cases.pool_of_ten("cpu", 48, 64, 16)
 
 
 def test_experts_of_many_rows_as_defined():
-    cases.experts_many("cpu", 12, 3, 60, 20, 40, F32, True)
+    expert_cases.experts_many("cpu", 12, 3, 60, 20, 40, F32, True)
 
 
 @pytest.mark.parametrize("dtype", [F32, FP8])
