@@ -97,7 +97,7 @@ def test_idle_sessions_go_and_their_ids_have_expired(tiny: Running):
 def test_bytes_evict_idle_sessions_and_then_refuse(tiny: Running):
     tiny.session()
     talking = tiny.session()
-    push(tiny, {"sessions": {"bytes": "3Ki"}})
+    push(tiny, {"sessions": {"bytes": 2600}})
     say(tiny, talking, "word " * 100).raise_for_status()
     assert sessions(tiny) == [talking]
     before = tiny.http.get(f"/v1/sessions/{talking}").json()

@@ -112,7 +112,7 @@ def test_a_message_is_sent_by_enter_and_the_answer_streams_in(page: Page, chat: 
     wait_for(lambda: "serving" in page.text("#health") and "chat" in page.text("#model"), 20)
     page.press(json.dumps(script("Hel", "lo ", "you", delay_ms=150)) + ENTER)
     wait_for(lambda: page.text(".assistant") == "Hello you", 30)
-    assert page.script("document.querySelector('#stop').disabled")
+    wait_for(lambda: page.script("document.querySelector('#stop').disabled"), 10)
     assert page.script("document.activeElement.id") == "input"
     page.press("a second line?" + ENTER)
     wait_for(lambda: page.text(".assistant") == "Hello you|ok", 30)
