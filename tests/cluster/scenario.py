@@ -4,17 +4,24 @@ A scenario counts only if, when it begins, two committed sessions and one open s
 answer is judged by traffic.py's rules; the timeline is printed with the counts.
 """
 
+import contextlib
 import json
-import subprocess
-import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.cluster.kube import Namespace, inference_server
+from tests.cluster.kube import CommandError, Namespace, inference_server
 
 SOURCE = Path(__file__).with_name("traffic.py")
+LOG = "/tmp/traffic.log"
+START = f"""
+import pathlib, subprocess, sys
+source, *words = sys.argv[1:]
+pathlib.Path('/tmp/stop-traffic').unlink(missing_ok=True)
+log = open('{LOG}', 'w')
+command = [sys.executable, '-u', '-c', source, *words]
+subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+"""
 
 
 def scripted_server(name: str, **spec: Any) -> dict[str, Any]:
@@ -24,39 +31,36 @@ def scripted_server(name: str, **spec: Any) -> dict[str, Any]:
 
 
 class Traffic:
-    """The client pod's traffic against one server, as a context manager; `result` is there after it."""
+    """The client pod's traffic against one server, as a context manager; `result` is there after it.
+
+    It runs detached in the pod and writes to a file there, so that it outlives a connection through the API server.
+    """
 
     def __init__(self, namespace: Namespace, server: str, **options: Any) -> None:
         self.namespace = namespace
         self.server = server
         self.options = options
-        self.events: list[dict[str, Any]] = []
         self.result: dict[str, Any] = {}
-        self._process: subprocess.Popen[str] | None = None
+        self._seen: list[dict[str, Any]] = []
 
     def __enter__(self) -> "Traffic":
         url = f"http://{self.server}.{self.namespace.name}.svc:8000"
-        command = [*self.namespace.cluster.kubectl_command, "-n", self.namespace.name, "exec", "-i", "client", "--"]
-        self._process = subprocess.Popen(
-            [*command, "python3", "-u", "-c", SOURCE.read_text(), url, json.dumps(self.options)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        threading.Thread(target=self._read, daemon=True).start()
+        self.namespace.run_python("client", START, SOURCE.read_text(), url, json.dumps(self.options))
         return self
 
-    def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.events.append(json.loads(line))
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the traffic has said so far; the last that was read while the API server is away."""
+        with contextlib.suppress(CommandError):
+            lines = self.namespace.kubectl("exec", "client", "--", "cat", LOG).splitlines()
+            self._seen = [json.loads(line) for line in lines if line.endswith("}")]
+        return self._seen
 
     def settled(self, ordinal: int = 0, seconds: float = 60) -> "Traffic":
         """Wait until two committed sessions and one open stream are on the pod of that ordinal."""
 
         def holds() -> bool:
-            mine = [e for e in list(self.events) if str(e.get("session", "")).startswith(f"{ordinal}.")]
+            mine = [e for e in self.events if str(e.get("session", "")).startswith(f"{ordinal}.")]
             committed = {e["session"] for e in mine if e["what"] == "turn"}
             open_streams = {e["session"] for e in mine if e["what"] == "stream open"}
             ended = {e["session"] for e in mine if e["what"].startswith(("stream end", "stream broken"))}
@@ -69,18 +73,11 @@ class Traffic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process is not None
         self.namespace.run_python("client", "open('/tmp/stop-traffic', 'w').close()")
-        try:
-            self._process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            raise
-        time.sleep(0.1)
-        ends = [e for e in self.events if e["what"] == "end"]
-        if kind is None and not ends:
-            raise AssertionError(f"the traffic did not end by itself: {self.events[-3:]}")
-        self.result = ends[0] if ends else {}
+        ends = self.namespace.wait(
+            "the traffic ends", lambda: [e for e in self.events if e["what"] == "end"], seconds=60
+        )
+        self.result = ends[0]
         print(json.dumps({"server": self.server, **self.result}))
 
     def check(self, *, lost: int | None = None) -> None:

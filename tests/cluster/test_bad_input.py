@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cluster.kube import Namespace, condition, image_of, inference_server, operator_stopped
+from tests.cluster.kube import Namespace, condition, image_of, inference_server, kill_server, operator_stopped
 
 pytestmark = pytest.mark.cluster
 
@@ -64,8 +64,7 @@ def test_a_dead_pod_is_told_and_healed(namespace: Namespace) -> None:
     namespace.apply(inference_server("mortal", gpu=CPU))
     found = namespace.wait_condition("mortal", "Ready", status="True", seconds=120)
     boot = found["status"]["pods"][0]["bootId"]
-    killed = "import os, signal\nos.kill(1, signal.SIGKILL)\nos.kill(1, signal.SIGTERM)\nos.kill(1, signal.SIGTERM)"
-    namespace.run_python("mortal-0", killed)
+    kill_server(namespace, "mortal-0")
     after = namespace.wait(
         "another boot",
         lambda: next(

@@ -2,18 +2,11 @@
 
 import pytest
 
-from tests.cluster.kube import Namespace, operator_stopped
+from tests.cluster.kube import Namespace, kill_server, operator_stopped
 from tests.cluster.scenario import Traffic, scripted_server
 from tests.cluster.test_rollout import QUICK, other_boot, pods, ready
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
-
-KILL = """
-import os, signal, time
-for _ in range(3):
-    os.kill(1, signal.SIGTERM)
-    time.sleep(0.05)
-"""
 
 
 def test_a_crashed_boot_is_told_with_its_cause_by_the_replaced_process(namespace: Namespace) -> None:
@@ -22,7 +15,7 @@ def test_a_crashed_boot_is_told_with_its_cause_by_the_replaced_process(namespace
     with Traffic(namespace, "crash", causes=["crash", "unknown"], broken=True, stream_pieces=24,
                  stream_errors=["server_shutdown"]) as traffic:  # fmt: skip
         traffic.settled()
-        namespace.run_python("crash-0", KILL)
+        kill_server(namespace, "crash-0")
         other_boot(namespace, "crash", boot)
         namespace.wait("a session learns of it", lambda: any(e["what"] == "lost" for e in traffic.events), 60)
     traffic.check()

@@ -28,9 +28,7 @@ def test_kubectl_drain_waits_for_a_live_stream_that_ends_by_itself(namespace: Na
     label(namespace, "node-2")
     namespace.apply(scripted_server("moved", pod=NODE, drain=QUICK))
     boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
-    with Traffic(
-        namespace, "moved", causes=["eviction", "cordon", "unknown"], broken=True, stream_pieces=24
-    ) as traffic:
+    with Traffic(namespace, "moved", causes=["eviction", "cordon"], refused=True, stream_pieces=24) as traffic:
         traffic.settled()
         label(namespace, "node-1", "node-2")
         try:
@@ -67,7 +65,7 @@ def test_the_pod_of_a_cordoned_node_is_moved_when_it_is_quiet(namespace: Namespa
 
 def test_an_api_server_that_restarts_in_a_drain_changes_nothing_for_clients(namespace: Namespace) -> None:
     boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
-    with Traffic(namespace, "moved", causes=["restart"], stream_pieces=12) as traffic:
+    with Traffic(namespace, "moved", causes=["restart"], refused=True, stream_pieces=12) as traffic:
         traffic.settled()
         namespace.patch("infsrv", "moved", {"spec": {"restart": {"id": "api"}}})
         namespace.wait("a drain", lambda: any(p.get("drain") for p in pods(namespace, "moved")))

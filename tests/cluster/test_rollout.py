@@ -34,7 +34,7 @@ def test_a_rollout_on_one_gpu_never_has_a_pending_twin(namespace: Namespace) -> 
     node = {"nodeSelector": {"kubernetes.io/hostname": "node-2"}}
     namespace.apply(scripted_server("one-gpu", gpu={}, pod=node, drain=QUICK))
     boot = ready(namespace, "one-gpu")["status"]["pods"][0]["bootId"]
-    with Traffic(namespace, "one-gpu", causes=["rollout"], stream_pieces=12) as traffic:
+    with Traffic(namespace, "one-gpu", causes=["rollout"], refused=True, stream_pieces=12) as traffic:
         traffic.settled()
         namespace.patch("infsrv", "one-gpu", {"spec": {"engine": {"contextTokens": 2048}}})
         most = 0
@@ -53,7 +53,8 @@ def test_a_rollout_on_one_gpu_never_has_a_pending_twin(namespace: Namespace) -> 
     traffic.check()
     assert set(traffic.result["causes"]) == {"rollout"}, traffic.result
     status = ready(namespace, "one-gpu")["status"]
-    assert status["sessions"]["lost"] >= 2, status
+    lost = {entry["cause"]: entry["sessions"] for entry in status["sessions"]["lost"]}
+    assert lost["rollout"] >= 2, status
     namespace.kubectl("delete", "infsrv", "one-gpu", "--timeout=60s", timeout=70)
 
 
@@ -118,7 +119,7 @@ def test_a_crash_looping_revision_stops_the_rollout_and_its_fix_goes_through(nam
 
 def test_suspend_drains_to_zero_and_resume_serves_again(namespace: Namespace) -> None:
     boot = ready(namespace, "hot")["status"]["pods"][0]["bootId"]
-    with Traffic(namespace, "hot", causes=["suspend"], broken=True, stream_pieces=12) as traffic:
+    with Traffic(namespace, "hot", causes=["suspend"], refused=True, stream_pieces=12) as traffic:
         traffic.settled()
         namespace.patch("infsrv", "hot", {"spec": {"suspend": True}})
         namespace.wait_condition("hot", "Ready", status="False", reason="Suspended", seconds=90)

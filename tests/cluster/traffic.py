@@ -52,6 +52,10 @@ class Traffic:
             self.violations.append(f"{kind}: {status} {body}")
 
     def broken(self, kind: str, error: Exception) -> None:
+        # With one pod there is a time without any: the Service refuses connections, and no request was taken.
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and self.options["refused"]:
+            self.counts[f"{kind} refused"] += 1
+            return
         self.counts[f"{kind} broken"] += 1
         if not self.options["broken"]:
             self.violations.append(f"{kind}: connection failed: {type(error).__name__} {error}")
@@ -157,6 +161,7 @@ DEFAULTS = {
     "pause": 0.5,
     "causes": [],
     "broken": False,
+    "refused": False,
     "stream_errors": [],
 }
 

@@ -1,4 +1,4 @@
-"""The retention rules over sockets, with the embedded model: limits are pushed; clients see what went and what stays."""
+"""The retention rules over sockets, with the embedded model: limits are pushed, and clients see what stays."""
 
 import pytest
 
