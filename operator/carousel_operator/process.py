@@ -160,7 +160,8 @@ async def run(options: Options, metrics: Metrics | None = None) -> None:
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            task.result()
+            if not task.cancelled():  # kopf cancels what is left in the loop when a signal has ended it
+                task.result()
     finally:
         for task in tasks:
             task.cancel()
