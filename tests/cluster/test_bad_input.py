@@ -1,6 +1,7 @@
 """What a user gets wrong is told with the field or the reason, and hurts nothing else."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -65,14 +66,12 @@ def test_a_dead_pod_is_told_and_healed(namespace: Namespace) -> None:
     found = namespace.wait_condition("mortal", "Ready", status="True", seconds=120)
     boot = found["status"]["pods"][0]["bootId"]
     kill_server(namespace, "mortal-0")
-    after = namespace.wait(
-        "another boot",
-        lambda: next(
-            (p for p in namespace.get("infsrv", "mortal")["status"]["pods"] if p.get("bootId") not in (None, boot)),
-            None,
-        ),
-        seconds=120,
-    )
+
+    def another() -> dict[str, Any] | None:
+        pods = namespace.get("infsrv", "mortal")["status"].get("pods", [])
+        return next((pod for pod in pods if pod.get("bootId") not in (None, boot)), None)
+
+    after = namespace.wait("another boot", another, seconds=120)
     assert after["lastExit"], "status.pods[].lastExit tells how the earlier process ended"
 
 

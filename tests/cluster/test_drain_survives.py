@@ -57,7 +57,7 @@ def test_a_drain_goes_on_with_the_same_deadline_after_the_operator_was_killed(na
     assert after["deadline"] == before["deadline"]
 
     def replaced() -> dict[str, object] | None:
-        pods = namespace.get("infsrv", "steady")["status"]["pods"]
+        pods = namespace.get("infsrv", "steady")["status"].get("pods", [])
         return next((pod for pod in pods if pod.get("bootId") not in (None, boot) and pod["state"] == "Serving"), None)
 
     namespace.wait("the replaced pod serves", replaced, seconds=150)
