@@ -1,12 +1,7 @@
 """Kernels of decode and verification, interpreted on the CPU, at odd sizes."""
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 from tests.model import expert_cases
 from tests.model import kernel_cases as cases
