@@ -74,8 +74,11 @@ def test_the_chart_s_permissions_are_enough_for_a_life_with_a_drain(live: ApiSer
             async def replaced() -> bool:
                 return (await drive.uids()) != before and await drive.ready()
 
+            async def reported() -> bool:
+                return "RolloutFinished" in await drive.events()
+
             await _eventually(replaced)
-            assert "RolloutFinished" in await drive.events()
+            await _eventually(reported)
         finally:
             process.cancel()
             await asyncio.gather(process, return_exceptions=True)
