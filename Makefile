@@ -15,7 +15,7 @@ setup: ## the virtual environment in .venv
 	@.ci/setup
 
 .PHONY: demo
-demo: setup ## a chat answered by a pod, on a cluster that it makes (CONTEXT=name uses yours)
+demo: setup ## a chat answered by a pod, on a cluster that it makes (CONTEXT=name: on yours; CLUSTER=kind or local: on that kind)
 	@$(PYTHON) -m tests.cluster.demo
 
 .PHONY: demo-clean

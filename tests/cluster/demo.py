@@ -64,10 +64,12 @@ class Transcript:
             print(f"          {line}", flush=True)
 
 
-def find_cluster(context: str | None) -> str:
-    """`context` where asked for, else `kind` where Docker works, else `local`."""
+def find_cluster(asked: str | None, context: str | None) -> str:
+    """`context` or what else was asked for, else `kind` where Docker works, else `local`."""
     if context:
         return "context"
+    if asked:
+        return asked
     docker = shutil.which("docker")
     if docker and subprocess.run([docker, "info"], capture_output=True, timeout=20, check=False).returncode == 0:
         return "kind"
@@ -191,7 +193,7 @@ def clean_up(cluster: Cluster | None, where: str, *, keep_cluster: bool) -> None
         if where == "local" and not keep_cluster:
             run([HERE / "kit" / "down.sh"], timeout=120)
         elif cluster is not None:
-            cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+            cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
             cluster.helm("uninstall", "carousel", "-n", SYSTEM, "--ignore-not-found", timeout=60)
             cluster.helm("uninstall", "carousel-crds", "-n", SYSTEM, "--ignore-not-found", timeout=60)
 
@@ -220,11 +222,12 @@ def interrupted(*_: object) -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--context", default=os.environ.get("CONTEXT"), help="use this kubeconfig context")
+    parser.add_argument("--cluster", choices=("kind", "local"), default=os.environ.get("CLUSTER"), help="make this one")
     parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, interrupted)
     log = Transcript()
-    where = find_cluster(options.context)
+    where = find_cluster(options.cluster, options.context)
     cluster: Cluster | None = None
     was_up = (CLUSTER_DIR / "admin.kubeconfig").exists()
     try:

@@ -23,7 +23,7 @@ go_build() { # module folder, linker flags, output=package...
   for p; do
     out=${p%%=*}
     [ -x "$BIN/$out" ] && [ "$(cat "$BIN/$out.stamp" 2>/dev/null)" = "$sum" ] && continue
-    t=$SECONDS
+    t=$SECONDS; say "building $out …"
     (cd "$dir" && go build -trimpath -ldflags "-s -w $flags" -o "$BIN/$out" "${p#*=}") >"$CACHE/go-build.log" 2>&1 ||
       { tail -n 20 "$CACHE/go-build.log" >&2; die "go could not build $out"; }
     echo "$sum" >"$BIN/$out.stamp"
