@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from carousel_kernels import sampling
 from torch import Tensor
 
+from carousel_server.engine.call import Call
 from carousel_server.engine.config import ModelConfig
 from carousel_server.engine.gpu_forward import Forward, Table
 from carousel_server.engine.gpu_prefill import Prefill, chunks
@@ -67,32 +67,6 @@ class GpuSnapshot:
         return self.saved.nbytes
 
 
-class _Call:
-    """One call on a sequence: inference mode, and the device's failures as EngineError with the sequence unusable."""
-
-    def __init__(self, seq: Sequence) -> None:
-        if not isinstance(seq, GpuSequence):
-            raise EngineError(f"a {type(seq).__name__} is not a sequence of this engine")
-        if seq.failed:
-            raise EngineError("the sequence was released or failed in an earlier call")
-        self.seq, self.mode = seq, torch.inference_mode()
-
-    def __enter__(self) -> GpuSequence:
-        self.mode.__enter__()
-        return self.seq
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self.mode.__exit__(kind, error, trace)
-        if isinstance(error, torch.OutOfMemoryError):
-            self.seq.failed = True
-            raise EngineError(f"the device is out of memory beyond its plan: {error}") from error
-        if isinstance(error, RuntimeError):
-            self.seq.failed = True
-            raise EngineError(f"the device failed: {error}", fatal="CUDA" in str(error)) from error
-        if error is not None:
-            self.seq.failed = True
-
-
 class GpuEngine:
     """See `protocol.Engine`."""
 
@@ -149,7 +123,7 @@ class GpuEngine:
 
     def prefill(self, seq: Sequence, tokens: Tokens[int]) -> None:
         """Feed prompt rows, any number from 1 up."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             if not tokens:
                 raise EngineError("prefill needs at least one token")
             slot = self._admit(own, tokens)
@@ -163,14 +137,14 @@ class GpuEngine:
 
     def select(self, seq: Sequence, sampler: SamplerParams) -> Selected:
         """Choose the token that follows the last row; feeds nothing."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             if own.length == 0:
                 raise EngineError("the sequence is empty: prefill before select")
             return self._select(self.state.logits[_slot(own)], sampler)
 
     def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             slot = self._admit(own, (token,))
             width = 0
             if drafts > 0 and own.draftable and own.length > 0 and sampler.plain_greedy:
@@ -179,6 +153,7 @@ class GpuEngine:
             outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width)
             taken = outcome.taken
             if min(outcome.chosen[:taken]) < 0:
+                own.failed = True
                 raise EngineError(f"the logits of row {start} are not numbers: the checkpoint or the device is faulty")
             own.length = start + taken
             own.tokens += [token, *outcome.chosen[: taken - 1]]
@@ -196,7 +171,7 @@ class GpuEngine:
 
     def suspend(self, seq: Sequence) -> None:
         """Save to host memory, only rows that were not saved before, and free the slot."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             slot = _slot(own)
             own.saved = self.state.save(slot, own.length, own.saved, own.capacity)
             own.slot = None
@@ -205,7 +180,7 @@ class GpuEngine:
 
     def resume(self, seq: Sequence) -> None:
         """The opposite of suspend; needs a free slot."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             if own.live or own.saved is None:
                 raise EngineError("resume: the sequence is not suspended")
             own.slot = self._take_slot()
@@ -214,13 +189,13 @@ class GpuEngine:
 
     def snapshot(self, seq: Sequence) -> GpuSnapshot:
         """A host copy of exactly the rows so far; the sequence goes on."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             saved = self.state.save(_slot(own), own.length)
             return GpuSnapshot(tuple(own.tokens), saved, own.waiting, own.draftable)
 
     def adopt(self, seq: Sequence, snapshot: Snapshot) -> None:
         """Fill an empty live sequence from a snapshot."""
-        with _Call(seq) as own:
+        with Call(seq, GpuSequence) as own:
             slot = _slot(own)
             if not isinstance(snapshot, GpuSnapshot):
                 raise EngineError(f"a {type(snapshot).__name__} is not a snapshot of this engine")

@@ -1,12 +1,12 @@
 """The real engine: answers `protocol.Engine` with a model, its weights and slots. One thread calls it."""
 
 from collections.abc import Sequence as Tokens
-from typing import Any
 
 import torch
 from carousel_kernels import head, sampling
 from torch import Tensor
 
+from carousel_server.engine.call import Call
 from carousel_server.engine.model import Model
 from carousel_server.engine.protocol import (
     EngineError,
@@ -23,27 +23,6 @@ from carousel_server.engine.threads import Threads
 
 PREFILL_ROWS = 1024  # rows of one forward pass: bounds the activations
 FEW_ROWS = 256  # up to here a prefill uses the threads of a decode step
-
-
-class _Call:
-    """One call on a sequence: inference mode, and torch's failures as EngineError with the sequence marked unusable."""
-
-    def __init__(self, seq: Sequence) -> None:
-        if not isinstance(seq, TorchSequence):
-            raise EngineError(f"a {type(seq).__name__} is not a sequence of this engine")
-        if seq.failed:
-            raise EngineError("the sequence was released or failed in an earlier call")
-        self.seq, self.mode = seq, torch.inference_mode()
-
-    def __enter__(self) -> TorchSequence:
-        self.mode.__enter__()
-        return self.seq
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self.mode.__exit__(kind, error, trace)
-        if isinstance(error, RuntimeError):
-            self.seq.failed = True
-            raise EngineError(f"the device failed: {error}", fatal="CUDA error" in str(error)) from error
 
 
 class TorchEngine:
@@ -90,7 +69,7 @@ class TorchEngine:
 
     def prefill(self, seq: Sequence, tokens: Tokens[int]) -> None:
         """Feed prompt rows, any number from 1 up."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             if not tokens:
                 raise EngineError("prefill needs at least one token")
             slot = self._admit(own, tokens)
@@ -106,7 +85,7 @@ class TorchEngine:
 
     def select(self, seq: Sequence, sampler: SamplerParams) -> Selected:
         """Choose the token that follows the last row; feeds nothing."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             slot = _slot(own)
             if own.length == 0:
                 raise EngineError("the sequence is empty: prefill before select")
@@ -114,7 +93,7 @@ class TorchEngine:
 
     def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             slot = _slot(own)
             self._use_threads(self.threads.decode)
             room = own.capacity - own.length
@@ -143,7 +122,7 @@ class TorchEngine:
 
     def rollback(self, seq: Sequence, length: int) -> None:
         """Take rows back, to any length that `seq.floor` still allows: at most the rows of the last decode steps."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             if not own.floor <= length <= own.length:
                 raise EngineError(
                     f"cannot go back to {length} rows: states of {own.floor} to {own.length} rows are kept"
@@ -155,7 +134,7 @@ class TorchEngine:
 
     def suspend(self, seq: Sequence) -> None:
         """Save to host memory, only rows that were not saved before, and free the slot."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             slot = _slot(own)
             self._catch_up(own, slot)
             own.saved = self.pool.save(slot.main, own.length, own.saved, own.capacity)
@@ -167,7 +146,7 @@ class TorchEngine:
 
     def resume(self, seq: Sequence) -> None:
         """The opposite of suspend; needs a free slot."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             if own.live or own.saved is None:
                 raise EngineError("resume: the sequence is not suspended")
             slot = own.slot = self._take_slot()
@@ -179,7 +158,7 @@ class TorchEngine:
 
     def snapshot(self, seq: Sequence) -> TorchSnapshot:
         """A host copy of exactly the rows so far; the sequence goes on."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             slot = _slot(own)
             self._catch_up(own, slot)
             draft = self.pool.save(slot.draft, own.drafted) if slot.draft is not None and own.draftable else None
@@ -187,7 +166,7 @@ class TorchEngine:
 
     def adopt(self, seq: Sequence, snapshot: Snapshot) -> None:
         """Fill an empty live sequence from a snapshot."""
-        with _Call(seq) as own:
+        with Call(seq, TorchSequence) as own:
             slot = _slot(own)
             if not isinstance(snapshot, TorchSnapshot):
                 raise EngineError(f"a {type(snapshot).__name__} is not a snapshot of this engine")
