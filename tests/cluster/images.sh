@@ -9,10 +9,10 @@ set -euo pipefail
 . "$KIT/bases.sh"
 SCRATCH=()
 store=(--root "$IMAGES/buildah" --runroot "/run/carousel-buildah/$(hash_of <(echo "$IMAGES"))" --storage-driver overlay)
-buildah() { command buildah "${store[@]}" "$@"; }
+in_store() { buildah "${store[@]}" "$@"; } # not named like the program: `need` asks whether that is there
 tidy() { # an interrupted build leaves its container mounted
   rm -rf "${SCRATCH[@]}" "$IMAGES/tags.env.new"
-  ! grep -q " $IMAGES/buildah/overlay/" /proc/mounts || buildah rm --all >/dev/null 2>&1 || :
+  ! grep -q " $IMAGES/buildah/overlay/" /proc/mounts || in_store rm --all >/dev/null 2>&1 || :
   awk -v store="$IMAGES/buildah/" 'index($2, store) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do umount "$mount" || umount -l "$mount" || :; done
 }
 trap tidy EXIT
@@ -25,8 +25,8 @@ sources_of() { # component: the files that go into its image
 }
 store_base() { # component: buildah knows its base
   need buildah:buildah
-  ! buildah images --quiet "$BASE_TAG" >/dev/null 2>&1 || return 0
-  buildah tag "$(buildah pull --quiet "oci-archive:$BASE_ARCHIVE")" "$BASE_TAG"
+  ! in_store images --quiet "$BASE_TAG" >/dev/null 2>&1 || return 0
+  in_store tag "$(in_store pull --quiet "oci-archive:$BASE_ARCHIVE")" "$BASE_TAG"
   say "$1: base image is in buildah's store"
 }
 build_component() { # component: sets TAG and ARCHIVE
@@ -36,11 +36,11 @@ build_component() { # component: sets TAG and ARCHIVE
   TAG=localhost/carousel/$c:$h; ARCHIVE=$IMAGES/$c-$h.tar
   [ ! -e "$ARCHIVE" ] || return 0
   store_base "$c"
-  buildah build --quiet --isolation chroot --pull-never --build-arg BASE_IMAGE="$BASE_TAG" \
+  in_store build --quiet --isolation chroot --pull-never --build-arg BASE_IMAGE="$BASE_TAG" \
     --tag "$TAG" --file "$ROOT/$c/Containerfile" "$ROOT" >"$IMAGES/$c.log" 2>&1 || { tail -n 20 "$IMAGES/$c.log" >&2; die "buildah could not build $c"; }
   layout=$(mktemp -d); SCRATCH+=("$layout")
   python3 "$KIT/thin.py" prepare "$layout" "$BASE_ARCHIVE"
-  buildah push --quiet --disable-compression "$TAG" "oci:$layout:image" >"$IMAGES/$c.log" 2>&1 || { cat "$IMAGES/$c.log" >&2; die "buildah could not write $c"; }
+  in_store push --quiet --disable-compression "$TAG" "oci:$layout:image" >"$IMAGES/$c.log" 2>&1 || { cat "$IMAGES/$c.log" >&2; die "buildah could not write $c"; }
   rm -f "$IMAGES/$c-"*.tar
   python3 "$KIT/thin.py" cut "$layout" "$BASE_ARCHIVE" "$TAG" "$ARCHIVE" >/dev/null
   rm -rf "$layout"
@@ -49,8 +49,8 @@ build_component() { # component: sets TAG and ARCHIVE
 }
 forget_others() { # component: its earlier images leave buildah's store
   local old
-  for old in $(buildah images --format '{{.Name}}:{{.Tag}}' | grep -E "^localhost/carousel/$1(-base)?:" | grep -vx -e "$TAG" -e "$BASE_TAG"); do
-    buildah rmi "$old" >/dev/null 2>&1 || :
+  for old in $(in_store images --format '{{.Name}}:{{.Tag}}' | grep -E "^localhost/carousel/$1(-base)?:" | grep -vx -e "$TAG" -e "$BASE_TAG"); do
+    in_store rmi "$old" >/dev/null 2>&1 || :
   done
 }
 load_image() { # tag, archive

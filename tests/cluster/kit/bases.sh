@@ -9,8 +9,9 @@ hash_of() { cat "$@" | sha256sum | cut -c1-12; }
 find_uv() {
   UV=$(command -v uv || :)
   if [ -z "$UV" ] || ! "$UV" pip compile --help 2>/dev/null | grep -q -- --excludes; then
-    UV=$CACHE/uv/bin/uv
-    [ -x "$UV" ] || { say "uv from PyPI"; python3 -m venv "$CACHE/uv" && "$CACHE/uv/bin/pip" install -q uv==0.13.9; }
+    local tools; tools=$(dirname "$CACHE")/uv   # where .ci/setup puts it too
+    UV=$tools/bin/uv
+    [ -x "$UV" ] || { say "uv from PyPI"; python3 -m venv "$tools" && "$tools/bin/pip" install -q uv; }
   fi
 }
 debian_base() { # sets DEBIAN_ARCHIVE; 60 s, once
