@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from carousel_server import allocations
+from carousel_server.allocations import SLOT_BYTES, StateBytes, scratch_bytes
 from carousel_server.limits import EngineSettings, GiB, KiB, Limits, MiB
 from carousel_server.model_shape import ModelShape
 from carousel_server.units import human_bytes
@@ -23,7 +25,6 @@ PROMPT_TOKEN_BYTES = 64  # a token of a waiting prompt: its text, its id and the
 SAMPLER_VOCAB_BYTES = 24  # a vocabulary entry of one sampler: counts, bias, mask and three fp32 work rows
 HOST_RUNTIME = {"cpu": 512 * MiB, "cuda": 2 * GiB}  # interpreter, libraries, tokenizer, thread pools; CUDA's own maps
 GPU_RUNTIME = GiB  # context, captured graphs, library workspaces
-POOL_EXPERTS_PER_LAYER = 10  # fewer resident experts than one row selects would make read-through pointless
 
 
 @dataclass(frozen=True)
@@ -106,19 +107,17 @@ def plan(
     `gpu_bytes` and `host_bytes` are what is there (device memory, cgroup limit); None means unknown and is not
     checked. With an unknown GPU the pool is planned at its minimum, unless `expert_pool_bytes` says otherwise.
     """
-    element = 4 if device == "cpu" else 2
     context = engine.context_tokens or min(32_768, shape.max_context_tokens)
     errors = []
     if context > shape.max_context_tokens:
         errors.append(
             f"engine.contextTokens is {context}, the checkpoint's maximum is {shape.max_context_tokens}: lower it"
         )
-    token, fixed = shape.token_state_bytes(element), shape.fixed_state_bytes(element)
-    sequence = fixed + context * token
-    slot = shape.slot_bytes(context, engine.drafts if shape.mtp_layers else 0, element)
+    state = (allocations.gpu_state if device == "cuda" else allocations.cpu_state)(shape, context, engine.drafts)
+    sequence = state.fixed + context * state.token
     filled = _fill(limits, context, sequence)
     if device == "cuda":
-        gpu, chosen, streamed, gpu_errors = _gpu(shape, engine, context, slot, gpu_bytes)
+        gpu, chosen, streamed, gpu_errors = _gpu(shape, engine, context, state, gpu_bytes)
         errors += gpu_errors
     else:
         chosen = engine.model_copy(
@@ -130,7 +129,7 @@ def plan(
             }
         )
         gpu, streamed = (), False
-    host = _host(shape, filled, chosen, device, context, slot, streamed)
+    host = _host(shape, filled, chosen, device, context, state, streamed)
     total = sum(row.bytes for row in host)
     if host_bytes is not None and total > host_bytes:
         largest = max(host, key=lambda row: row.bytes)
@@ -161,51 +160,64 @@ def _fill(limits: Limits, context: int, sequence: int) -> Limits:
     )
 
 
-def scratch_bytes(shape: ModelShape, chunk: int, context: int, element: int) -> int:
-    """Activations of one prefill chunk, its index scores, and logits of a verified step with three drafts."""
-    row = 8 * shape.streams * shape.hidden + 4 * shape.mixed_channels + 4 * shape.heads * shape.head_dim
-    row += shape.experts_per_token * (3 * shape.expert_width + shape.hidden)
-    return chunk * (row * element + 4 * -(-context // shape.index_ratio)) + 4 * 3 * 4 * shape.vocab
-
-
 def _gpu(
-    shape: ModelShape, engine: EngineSettings, context: int, slot: int, memory: int | None
+    shape: ModelShape, engine: EngineSettings, context: int, state: StateBytes, memory: int | None
 ) -> tuple[tuple[Row, ...], EngineSettings, bool, list[str]]:
     """Rows of the GPU, settings as chosen, whether experts are streamed, and what does not fit."""
-    dense = shape.dense_params * (1 if engine.weights == "fp8" else shape.dense_element_bytes)
-    every = shape.moe_layers * shape.experts * shape.expert_bytes
-    least = min(every, shape.moe_layers * POOL_EXPERTS_PER_LAYER * shape.expert_bytes)
+    layers, top = allocations.expert_layers(shape, engine.drafts), shape.experts_per_token
+    dense, table = allocations.weight_bytes(shape, engine.drafts), allocations.table_bytes(shape)[1]
+
+    def streams(experts: int) -> int:
+        return shape.expert_bytes * allocations.area_slots(shape.experts, top, experts)
+
+    def pool(experts: int) -> int:
+        return allocations.pool_bytes(shape, layers, experts) + streams(experts)
+
+    def experts_for(budget: int, each: int) -> int:
+        return allocations.pool_slots(budget, layers=layers, experts=shape.experts, top=top, expert_bytes=each)
 
     def layout(chunk: int) -> tuple[int, int, int]:
-        """Slots, pool and scratch for a chunk."""
-        scratch = scratch_bytes(shape, chunk, context, 2)
-        left = None if memory is None else memory - GPU_RUNTIME - dense - scratch
-        pool_least = engine.expert_pool_bytes if engine.expert_pool_bytes is not None else least
-        slots = engine.gpu_state_slots or (4 if left is None else max(1, min(4, (left - pool_least) // slot)))
-        pool = engine.expert_pool_bytes
-        if pool is None:
-            pool = least if left is None else max(least, min(every, left - slots * slot))
-        return slots, min(pool, every), scratch
+        """State slots, experts of each layer in the pool, and scratch for a chunk."""
+        scratch = scratch_bytes(shape, chunk, context, allocations.activation_bytes(shape))
+        left = None if memory is None else memory - GPU_RUNTIME - dense - table - scratch - state.once
+        asked = engine.expert_pool_bytes
+        known = None if asked is None else experts_for(asked, shape.expert_bytes)
+        least = min(pool(top), pool(shape.experts)) if known is None else pool(known)
+        slots = engine.gpu_state_slots or (4 if left is None else max(1, min(4, (left - least) // state.slot)))
+        if known is not None:
+            return slots, known, scratch
+        free = None if left is None else left - slots * state.slot
+        if free is not None and free >= pool(shape.experts):
+            return slots, shape.experts, scratch
+        return slots, top if free is None else experts_for(free - pool(0), shape.expert_bytes + SLOT_BYTES), scratch
 
-    slots, pool, scratch = layout(engine.prefill_chunk or 1024)
-    chunk = engine.prefill_chunk or (1024 if pool >= every else 4096)
-    slots, pool, scratch = layout(chunk)
-    streamed = pool < every
-    share = 100 * pool // every if every else 100
+    slots, experts, scratch = layout(engine.prefill_chunk or 1024)
+    chunk = engine.prefill_chunk or (1024 if experts == shape.experts else 4096)
+    slots, experts, scratch = layout(chunk)
     rows = (
-        Row("dense weights", dense, f"{shape.dense_params} parameters outside routed experts and n-gram table"),
-        Row("scratch", scratch, f"one prefill chunk of {chunk} tokens at a context of {context}"),
-        Row("state slots", slots * slot, f"{slots} sequences of {context} tokens"),
-        Row("expert pool", pool, f"{share}% of {shape.moe_layers * shape.experts} experts"),
+        Row("dense weights", dense, "everything outside routed experts and n-gram table, vectors in fp32"),
+        Row("n-gram table", table, "small enough for the GPU" if table else "in host memory"),
+        Row("scratch", scratch, f"one prefill chunk of {chunk} tokens at a context of {context}, and a step's buffers"),
+        Row("state slots", state.once + slots * state.slot, f"{slots} sequences of {context} tokens"),
+        Row(
+            "expert pool",
+            allocations.pool_bytes(shape, layers, experts),
+            f"{experts} of {shape.experts} experts of each of {layers} layers",
+        ),
+        Row("expert streams", streams(experts), "two layers of a prompt in turn, and a step's misses"),
         Row("runtime", GPU_RUNTIME, "CUDA context, captured graphs, library workspaces"),
     )
     errors = []
     total = sum(row.bytes for row in rows)
-    if pool < least:
+    least = layers * top * shape.expert_bytes
+    if engine.expert_pool_bytes is not None and engine.expert_pool_bytes < least:
         errors.append(
-            f"engine.expertPoolBytes is {human_bytes(pool)}; {POOL_EXPERTS_PER_LAYER} experts of each of "
-            f"{shape.moe_layers} layers need {human_bytes(least)}"
+            f"engine.expertPoolBytes is {human_bytes(engine.expert_pool_bytes)}; the {top} experts of one token in "
+            f"each of {layers} layers need {human_bytes(least)}"
         )
+    stored = "fp32" if shape.dense_element_bytes == 4 else "bf16"
+    if engine.weights not in (None, stored):
+        errors.append(f"engine.weights is {engine.weights}: only the checkpoint's {stored} is built, leave it unset")
     if memory is not None and total > memory:
         errors.append(
             f"GPU memory: planned {human_bytes(total)} of {human_bytes(memory)} ({total - memory} bytes too many): "
@@ -216,10 +228,10 @@ def _gpu(
             "context_tokens": context,
             "prefill_chunk": chunk,
             "gpu_state_slots": slots,
-            "expert_pool_bytes": pool,
+            "expert_pool_bytes": layers * experts * shape.expert_bytes,
         }
     )
-    return rows, chosen, streamed, errors
+    return rows, chosen, experts < shape.experts, errors
 
 
 def _host(
@@ -228,14 +240,14 @@ def _host(
     engine: EngineSettings,
     device: Device,
     context: int,
-    slot: int,
+    state: StateBytes,
     streamed: bool,
 ) -> tuple[Row, ...]:
     active, waiting = limits.active_requests, limits.active_requests + limits.queued_requests
     slots = engine.gpu_state_slots or 1
     prompt = min(limits.request_bytes + 8 * context, PROMPT_TOKEN_BYTES * context)
     output = 2 * limits.response_bytes + engine.output_queue_bytes
-    every = shape.moe_layers * shape.experts
+    every = allocations.expert_layers(shape, engine.drafts) * shape.experts
     rows = []
     if device == "cpu":
         weights = 4 * (shape.dense_params + shape.routed_params + shape.table_params)
@@ -243,14 +255,14 @@ def _host(
         rows += [
             Row("weights", weights, "every parameter in fp32"),
             Row("scratch", scratch, f"one prefill chunk of {engine.prefill_chunk} tokens"),
-            Row("state slots", slots * slot, f"{slots} sequences of {context} tokens"),
+            Row("state slots", slots * state.slot, f"{slots} sequences of {context} tokens"),
         ]
     else:
-        table = shape.table_params * shape.expert_element_bytes
-        experts = every * shape.expert_bytes if streamed else 0
+        table = allocations.table_bytes(shape)[0]
+        experts = every * (shape.expert_bytes + 3 * allocations.ALIGNMENT) if streamed else 0
         note = f"{every} experts, read where they lie" if streamed else "all resident on the GPU"
         rows += [
-            Row("n-gram table", table, "registered file map, read by the GPU"),
+            Row("n-gram table", table, "registered file map, read by the GPU" if table else "on the GPU"),
             Row("experts", experts, note),
         ]
     sampler = active * shape.vocab * SAMPLER_VOCAB_BYTES

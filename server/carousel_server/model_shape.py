@@ -1,4 +1,4 @@
-"""Sizes of a `qwen4_exp` checkpoint, from its config alone: parameters and state. Knows no limit and no device."""
+"""Sizes of a `qwen4_exp` checkpoint, from its config alone. Knows no limit and no device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,9 +23,11 @@ class ModelShape:
     heads: int
     kv_heads: int
     head_dim: int
+    rotary: int  # rotated entries of a head
     index_heads: int
     index_dim: int
     index_ratio: int
+    index_blocks: int  # blocks that a query keeps
     linear_key_heads: int
     linear_value_heads: int
     linear_key_dim: int
@@ -42,8 +44,8 @@ class ModelShape:
     ngram_rows: int
     ngram_width: int
     tied_embeddings: bool
-    expert_element_bytes: int  # 2 in a bf16 checkpoint, 1 in an FP8 one; the n-gram table has the same
-    dense_element_bytes: int = 2
+    expert_element_bytes: int  # 1 in an FP8 checkpoint, else as dense weights; the n-gram table has the same
+    dense_element_bytes: int
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], name: str = "") -> Self:
@@ -59,6 +61,9 @@ class ModelShape:
             groups = heads_per_ngram * (ngram - 1)
             ple_layers = len(text.get("ple_layer_ids") or ())
             quantized = (config.get("quantization_config") or text.get("quantization_config") or {}).get("quant_method")
+            rope = text.get("rope_parameters") or {}
+            dtype = text.get("dtype") or config.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype")
+            element = 4 if dtype == "float32" else 2
             return cls(
                 name=name or str(config.get("_name_or_path", kind)),
                 vocab=text["vocab_size"],
@@ -72,9 +77,11 @@ class ModelShape:
                 heads=text["num_attention_heads"],
                 kv_heads=text["num_key_value_heads"],
                 head_dim=text["head_dim"],
+                rotary=int(text["head_dim"] * rope.get("partial_rotary_factor", text.get("partial_rotary_factor", 1))),
                 index_heads=text["indexer_n_heads"],
                 index_dim=text["indexer_head_dim"],
                 index_ratio=text["indexer_compress_ratio"],
+                index_blocks=text["indexer_budget"] // text["indexer_compress_ratio"],
                 linear_key_heads=text["linear_num_key_heads"],
                 linear_value_heads=text["linear_num_value_heads"],
                 linear_key_dim=text["linear_key_head_dim"],
@@ -91,7 +98,8 @@ class ModelShape:
                 ngram_rows=_table_rows(text, groups * ple_layers) if ple_layers else 0,
                 ngram_width=text.get("ple_embed_dim", 0) // groups,
                 tied_embeddings=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
-                expert_element_bytes=1 if quantized == "fp8" else 2,
+                expert_element_bytes=1 if quantized == "fp8" else element,
+                dense_element_bytes=element,
             )
         except KeyError as missing:
             raise ValueError(f"config.json has no {missing.args[0]!r}, which decides this model's memory") from None
@@ -123,48 +131,64 @@ class ModelShape:
 
     @property
     def dense_params(self) -> int:
-        """Everything that is neither a routed expert nor the n-gram table."""
+        """Everything that is neither a routed expert nor the n-gram table, the draft head included."""
+        return self._model_params + self.draft_params
+
+    @property
+    def draft_params(self) -> int:
+        """Dense parameters of the draft head."""
+        if not self.mtp_layers:
+            return 0
+        fuse = 2 * self.hidden**2 + self.hidden + self.hidden * self.streams
+        return fuse + self._mixer_params + self.mtp_layers * (self._attention_params + self._around_params)
+
+    @property
+    def _model_params(self) -> int:
         h, nh = self.hidden, self.hidden * self.streams
-        mixer = nh + 2 * self.lowrank * nh
-        connection = mixer + self.streams * nh
-        moe = self.experts * h + 3 * self.shared_width * h + h
-        around = 2 * connection + moe
         values = self.linear_value_heads * self.linear_value_dim
         linear = h * (self.mixed_channels + 2 * values + 2 * self.linear_value_heads)
         linear += self.mixed_channels * self.linear_conv + 2 * self.linear_value_heads + self.linear_value_dim
-        attention = h * self.head_dim * (3 * self.heads + 2 * self.kv_heads) + 2 * self.head_dim
-        attention += h * self.index_dim * (self.index_heads + 1) + 2 * self.index_dim
         ple = nh * self.ple_dim + h * self.ple_dim + 3 * nh + nh * self.ple_conv
-        total = self.linear_layers * (linear + around) + self.attention_layers * (attention + around)
-        total += mixer + self.ple_layers * ple + self.vocab * h * (1 if self.tied_embeddings else 2)
-        if self.mtp_layers:
-            total += 2 * h * h + h + nh + mixer + self.mtp_layers * (attention + around)
-        return total
+        total = self.linear_layers * linear + self.attention_layers * self._attention_params
+        total += (self.linear_layers + self.attention_layers) * self._around_params
+        return total + self._mixer_params + self.ple_layers * ple + self.vocab * h * (1 if self.tied_embeddings else 2)
+
+    @property
+    def _attention_params(self) -> int:
+        found = self.hidden * self.head_dim * (3 * self.heads + 2 * self.kv_heads) + 2 * self.head_dim
+        return found + self.hidden * self.index_dim * (self.index_heads + 1) + 2 * self.index_dim
+
+    @property
+    def _mixer_params(self) -> int:
+        return self.hidden * self.streams * (1 + 2 * self.lowrank)
+
+    @property
+    def _around_params(self) -> int:
+        """Of a layer, beside its block and its routed experts: two hyper-connections, router, shared expert."""
+        h = self.hidden
+        router = self.experts * h + 3 * self.shared_width * h + h
+        return 2 * (self._mixer_params + h * self.streams**2) + router
+
+    def vector_params(self, *, drafts: bool) -> int:
+        """Of the dense parameters those of norms, decays and convolutions; with drafts the draft head's too."""
+        nh, attention = (
+            self.hidden * self.streams,
+            2 * (self.head_dim + self.index_dim) + 2 * self.hidden * self.streams,
+        )
+        linear = self.mixed_channels * self.linear_conv + 2 * self.linear_value_heads + self.linear_value_dim + 2 * nh
+        total = self.linear_layers * linear + self.attention_layers * attention + nh
+        total += self.ple_layers * nh * (3 + self.ple_conv)
+        return total + (self.mtp_layers * attention + 2 * nh + self.hidden if drafts and self.mtp_layers else 0)
+
+    @property
+    def scale_blocks(self) -> int:
+        """FP8 scales of one routed expert, one for each 128 x 128 block of its three matrices; 0 without FP8."""
+        return 3 * -(-self.expert_width // 128) * -(-self.hidden // 128) if self.expert_element_bytes == 1 else 0
 
     @property
     def expert_bytes(self) -> int:
-        """One routed expert as the checkpoint stores it, FP8 block scales (one fp32 a 128 x 128 block) included."""
-        scales = self.expert_params // 4096 if self.expert_element_bytes == 1 else 0
-        return self.expert_params * self.expert_element_bytes + scales
-
-    def token_state_bytes(self, element_bytes: int) -> int:
-        """State that one more token adds: K, V, a share of a compressed index key, draft head included, and its id."""
-        index = -(-self.index_dim * element_bytes // self.index_ratio)
-        layer = 2 * self.kv_heads * self.head_dim * element_bytes + index
-        return (self.attention_layers + self.mtp_layers) * layer + 8
-
-    def fixed_state_bytes(self, element_bytes: int) -> int:
-        """State of any length: DeltaNet (always fp32), convolution history, open index keys, last hidden and logits."""
-        recurrent = 4 * self.linear_value_heads * self.linear_key_dim * self.linear_value_dim
-        convolution = element_bytes * self.mixed_channels * (self.linear_conv - 1)
-        ple = element_bytes * self.ple_layers * self.hidden * self.streams * (self.ple_conv - 1) * self.ngram_size
-        tail = element_bytes * (self.attention_layers + self.mtp_layers) * (self.index_ratio - 1) * self.index_dim
-        last = self.hidden * self.streams * element_bytes + self.vocab * 4
-        return self.linear_layers * (recurrent + convolution) + ple + tail + last
-
-    def slot_bytes(self, tokens: int, drafts: int, element_bytes: int) -> int:
-        """A live sequence of at most `tokens`: the fixed part once for every row of a verified step, to go back to."""
-        return tokens * self.token_state_bytes(element_bytes) + (drafts + 1) * self.fixed_state_bytes(element_bytes)
+        """One routed expert as the checkpoint stores it, without its FP8 scales."""
+        return self.expert_params * self.expert_element_bytes
 
 
 def _table_rows(text: Mapping[str, Any], heads: int) -> int:

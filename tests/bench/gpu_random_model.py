@@ -14,7 +14,7 @@ from carousel_server.engine.config import ModelConfig, parse_config
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.gpu_forward import Table
 from carousel_server.engine.gpu_state import SlotState
-from carousel_server.engine.host_memory import Registered
+from carousel_server.engine.host_memory import HostMemory, cuda_memory
 from carousel_server.engine.layout import hash_multipliers, hash_sizes
 from carousel_server.engine.pool import ExpertPool, HostExperts
 from carousel_server.engine.weights import Attention, Delta, DraftHead, Experts, Layer, Mixer, Ngram, Weights
@@ -146,7 +146,7 @@ def host_buffer(nbytes: int) -> Tensor:
     return torch.frombuffer(area, dtype=torch.uint8)
 
 
-def table(c: ModelConfig, nbytes: int, draw: Random, held: Registered) -> Table:
+def table(c: ModelConfig, nbytes: int, draw: Random, held: HostMemory) -> Table:
     """An n-gram table in registered host memory of about `nbytes`: its shards share that memory (aliased)."""
     rows = -(-sum(hash_sizes(c, 0)) // c.ngram_multiple) * c.ngram_multiple
     height, width = rows // c.ngram_shards, c.ngram_dim // c.ngram_tables
@@ -156,7 +156,7 @@ def table(c: ModelConfig, nbytes: int, draw: Random, held: Registered) -> Table:
     for at in range(0, memory.numel(), step):
         part = memory[at : at + step]
         part.copy_(draw.normal(part.numel(), std=SPREAD, dtype=BF16).clamp_(-440, 440).to(FP8).view(torch.uint8))
-    held.add([memory])
+    held.visible([memory])
     at = torch.arange(c.ngram_shards) % distinct * (height * width) + memory.data_ptr()
     return Table(at.to(DEVICE), height, str(FP8), (memory,))
 
@@ -178,7 +178,7 @@ def build(
     exact: bool = False,
 ) -> Bench:  # fmt: skip
     """An engine over random weights; with `pool_bytes`, experts beyond it lie in registered host memory."""
-    held = Registered()
+    held = cuda_memory()
     with torch.inference_mode():
         draw = Random(c, skew)
         weights = draw.weights(drafts > 0)
@@ -195,7 +195,7 @@ def build(
             host = [host_buffer(stored.numel()).view(FP8).view(stored.shape) for _ in range(host_layers)]
             for h in host:
                 h.view(torch.uint8).copy_(stored.view(torch.uint8))
-            held.add([h.view(torch.uint8) for h in host])
+            held.visible([h.view(torch.uint8) for h in host], align=16)
         part = c.expert_width * c.hidden
         for i in range(layers):
             pool.scales[i].copy_(scales)

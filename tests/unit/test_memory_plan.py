@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from carousel_server.allocations import cpu_state, expert_layers
 from carousel_server.limits import EngineSettings, GiB, Limits, MiB, PrefixCacheLimits, SessionLimits
 from carousel_server.memory_plan import plan, rows_by_key
 from carousel_server.model_shape import ModelShape
@@ -85,7 +86,7 @@ def test_explicit_bytes_are_taken_as_they_are():
 
 def test_half_the_context_halves_what_grows_and_leaves_the_rest():
     whole, half = tiny(settings=EngineSettings(context_tokens=8192)), tiny(settings=EngineSettings(context_tokens=4096))
-    fixed = TINY.fixed_state_bytes(4)
+    fixed = cpu_state(TINY, 8192, 2).fixed
     assert (half.sequence_bytes - fixed) * 2 == whole.sequence_bytes - fixed
     assert rows_by_key(half.host)["weights"] == rows_by_key(whole.host)["weights"]
 
@@ -125,7 +126,12 @@ def test_a_smaller_gpu_streams_and_takes_longer_chunks():
     assert found.fits
     assert found.experts_streamed
     assert found.engine.prefill_chunk == 4096
-    assert rows_by_key(found.host)["experts"] == FP8.moe_layers * FP8.experts * FP8.expert_bytes
+    every = expert_layers(FP8, 2) * FP8.experts
+    # each of an expert's three matrices may need up to 16 bytes more to begin where the GPU can copy it from
+    assert rows_by_key(found.host)["experts"] == every * (FP8.expert_bytes + 3 * 16)
+    gpu = rows_by_key(found.gpu)
+    assert gpu["expert streams"] == (4 * 10 + 2 * 512) * FP8.expert_bytes
+    assert gpu["expert pool"] > 27 * GiB
     assert found.gpu_bytes <= 48 * GiB
 
 
@@ -144,6 +150,53 @@ def test_a_pool_below_ten_experts_a_layer_is_refused():
     assert "expertPoolBytes" in found.errors[0]
 
 
+def test_a_pool_that_is_asked_for_is_filled_with_whole_experts_and_has_its_streams_beside_it():
+    asked = EngineSettings(expert_pool_bytes=24 * GiB, gpu_state_slots=4)
+    found = plan(FP8, Limits(), asked, device="cuda", gpu_bytes=H200)
+    gpu = rows_by_key(found.gpu)
+    one_more = 49 * FP8.expert_bytes
+    assert 24 * GiB - one_more < found.engine.expert_pool_bytes <= 24 * GiB
+    assert found.engine.expert_pool_bytes % one_more == 0
+    assert gpu["expert streams"] > 4 * GiB
+    streamed = plan(FP8, Limits(), asked, device="cuda", gpu_bytes=found.gpu_bytes)
+    assert streamed.fits
+    assert not plan(FP8, Limits(), asked, device="cuda", gpu_bytes=streamed.gpu_bytes - 1).fits
+
+
+@pytest.mark.parametrize("size", range(24, 150, 7))
+def test_whatever_the_gpu_a_plan_that_fits_leaves_no_room_for_another_expert(size):
+    found = plan(FP8, Limits(), EngineSettings(), device="cuda", gpu_bytes=size * GiB)
+    assert found.fits
+    assert found.gpu_bytes <= size * GiB
+    if found.experts_streamed:
+        assert size * GiB - found.gpu_bytes < 49 * (FP8.expert_bytes + 12)
+
+
+def test_without_drafts_the_draft_heads_experts_and_caches_are_not_planned():
+    def rows(drafts: int) -> dict[str, int]:
+        pool = EngineSettings(drafts=drafts, expert_pool_bytes=200 * GiB)
+        return rows_by_key(plan(FP8, Limits(), pool, device="cuda").gpu)
+
+    with_head, without = rows(2), rows(0)
+    assert with_head["expert pool"] - without["expert pool"] > 512 * FP8.expert_bytes
+    assert with_head["state slots"] > without["state slots"]
+    assert with_head["dense weights"] - without["dense weights"] > 2 * FP8.draft_params
+
+
+def test_a_type_of_dense_weights_that_is_not_built_is_refused():
+    found = plan(FP8, Limits(), EngineSettings(weights="fp8"), device="cuda", gpu_bytes=H200)
+    assert "engine.weights is fp8" in found.errors[0]
+    assert plan(FP8, Limits(), EngineSettings(weights="bf16"), device="cuda", gpu_bytes=H200).fits
+
+
+def test_a_small_ngram_table_is_on_the_gpu_and_a_large_one_in_host_memory():
+    small, large = (plan(shape, Limits(), EngineSettings(), device="cuda") for shape in (TINY, FP8))
+    assert rows_by_key(small.gpu)["n-gram table"] == TINY.table_params * 2
+    assert rows_by_key(small.host)["n-gram table"] == 0
+    assert rows_by_key(large.gpu)["n-gram table"] == 0
+    assert rows_by_key(large.host)["n-gram table"] == FP8.table_params
+
+
 def test_the_digest_tells_plans_apart():
     digests = {tiny().digest, tiny(Limits(active_requests=5)).digest, tiny(settings=EngineSettings(drafts=0)).digest}
     assert len(digests) == 3
@@ -157,12 +210,13 @@ def test_totals_are_the_sums_of_the_rows():
     assert found.to_dict()["hostBytes"] == found.host_bytes
 
 
-def test_more_drafts_cost_slots_a_state_each():
-    def slots(drafts: int) -> int:
-        found = tiny(settings=EngineSettings(drafts=drafts, gpu_state_slots=2))
+def test_a_slot_costs_the_same_whatever_their_number_and_more_with_drafts():
+    def slots(drafts: int, number: int) -> int:
+        found = tiny(settings=EngineSettings(drafts=drafts, gpu_state_slots=number))
         return rows_by_key(found.host)["state slots"]
 
-    assert slots(2) - slots(0) == 2 * 2 * TINY.fixed_state_bytes(4)
+    assert slots(2, 3) == 3 * slots(2, 1)
+    assert slots(0, 1) < slots(1, 1) < slots(3, 1)
     without_head = plan(replace(TINY, mtp_layers=0), Limits(), EngineSettings(drafts=2), device="cpu")
     assert without_head.fits
 

@@ -22,12 +22,11 @@ from carousel_kernels.router.triton import Routes
 from carousel_kernels.router.triton import route as route
 from torch import Tensor
 
+from carousel_server.allocations import STEP_ROWS
 from carousel_server.engine.config import ModelConfig
 from carousel_server.engine.gpu_state import AttentionSlots, DeltaSlots, SlotState
 from carousel_server.engine.pool import ExpertPool
 from carousel_server.engine.weights import Attention, Delta, Layer, Mixer, Ngram, Weights
-
-ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -52,31 +51,31 @@ class Buffers:
             (2 * c.heads + 2 * c.kv_heads) * c.head_dim + (c.index_heads + 1) * c.index_dim,
             c.stream_width + c.hidden,
         )
-        self.streams = make(ROWS, c.streams, c.hidden)
-        self.draft_streams = make(ROWS, c.streams, c.hidden)
-        self.part = make(c.streams * ROWS * (c.mix_rank + c.streams))
-        self.rstd = make(ROWS * c.streams)
-        self.x = make(ROWS, c.hidden)
-        self.y = make(ROWS * wide)
-        self.inner = make(ROWS, max(c.delta_width, c.heads * c.head_dim))
-        self.rule = make(ROWS, c.delta_width)
-        self.q = make(ROWS, c.heads, c.head_dim)
-        self.index_q = make(ROWS, c.index_heads, c.index_dim)
-        self.scores = make(ROWS, -(-capacity // c.index_ratio))
-        self.blocks = make(ROWS, c.index_blocks, dtype=torch.int32)
+        self.streams = make(STEP_ROWS, c.streams, c.hidden)
+        self.draft_streams = make(STEP_ROWS, c.streams, c.hidden)
+        self.part = make(c.streams * STEP_ROWS * (c.mix_rank + c.streams))
+        self.rstd = make(STEP_ROWS * c.streams)
+        self.x = make(STEP_ROWS, c.hidden)
+        self.y = make(STEP_ROWS * wide)
+        self.inner = make(STEP_ROWS, max(c.delta_width, c.heads * c.head_dim))
+        self.rule = make(STEP_ROWS, c.delta_width)
+        self.q = make(STEP_ROWS, c.heads, c.head_dim)
+        self.index_q = make(STEP_ROWS, c.index_heads, c.index_dim)
+        self.scores = make(STEP_ROWS, -(-capacity // c.index_ratio))
+        self.blocks = make(STEP_ROWS, c.index_blocks, dtype=torch.int32)
         parts = attention.splits(capacity, c.index_blocks, c.index_ratio)
-        self.attend = make(ROWS, c.heads, parts, c.head_dim), make(ROWS, c.heads, parts, 2)
-        self.routed = make(ROWS, -(-(c.experts + 2 * c.shared_width + 1) // 16) * 16)
+        self.attend = make(STEP_ROWS, c.heads, parts, c.head_dim), make(STEP_ROWS, c.heads, parts, 2)
+        self.routed = make(STEP_ROWS, -(-(c.experts + 2 * c.shared_width + 1) // 16) * 16)
         self.routes = Routes.empty(c.experts, c.experts_per_token, device)
-        most = ROWS * c.experts_per_token
-        self.experts = make(most, ROWS, c.expert_width), make(most + 1, ROWS, c.hidden)
-        self.found = make(ROWS, c.ngram_dim)
-        self.gated = make(ROWS, c.streams, c.hidden), make(ROWS, c.streams, c.hidden)
-        self.logits = make(ROWS, c.vocab)
+        most = STEP_ROWS * c.experts_per_token
+        self.experts = make(most, STEP_ROWS, c.expert_width), make(most + 1, STEP_ROWS, c.hidden)
+        self.found = make(STEP_ROWS, c.ngram_dim)
+        self.gated = make(STEP_ROWS, c.streams, c.hidden), make(STEP_ROWS, c.streams, c.hidden)
+        self.logits = make(STEP_ROWS, c.vocab)
         self.draft_logits = make(1, c.vocab)
         tiles = head.tiles(c.vocab)
-        self.best = make(ROWS, tiles), make(ROWS, tiles, dtype=torch.int32)
-        self.fuse = make(ROWS, c.hidden), make(ROWS, c.streams, c.hidden), make(ROWS, c.hidden)
+        self.best = make(STEP_ROWS, tiles), make(STEP_ROWS, tiles, dtype=torch.int32)
+        self.fuse = make(STEP_ROWS, c.hidden), make(STEP_ROWS, c.streams, c.hidden), make(STEP_ROWS, c.hidden)
 
 
 class Forward:

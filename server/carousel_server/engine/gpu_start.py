@@ -1,25 +1,28 @@
 """From a model folder to a running GPU engine."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from carousel_server.allocations import ALIGNMENT, EXACT_PARAMETERS, SMALL_TABLE
 from carousel_server.engine.checkpoint import Checkpoint
 from carousel_server.engine.config import CheckpointError
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.gpu_forward import Table
 from carousel_server.engine.gpu_state import SlotState
-from carousel_server.engine.host_memory import Registered
+from carousel_server.engine.host_memory import HostMemory, cuda_memory
 from carousel_server.engine.layout import TEXT
 from carousel_server.engine.pool import ExpertPool, HostExperts, slots_for
 from carousel_server.engine.tokens import stop_tokens, valid_tokens
 from carousel_server.engine.weights import Packer, Weights
 
 DEFAULT_CONTEXT = 32768
-SMALL_TABLE = 256 * 2**20  # bytes up to which an n-gram table is copied to the device
-EXACT_PARAMETERS = 10**9  # models below this prefill with fp32 activations: it costs them nothing
+LOADED = 0.2, 0.9  # shares of the start after the dense weights, and after the experts
+
+Progress = Callable[[float, str], None]
 
 
 class RowMajor(Packer):
@@ -40,13 +43,15 @@ def start(
     device: torch.device | None = None,
     graphs: bool | None = None,
     exact: bool | None = None,
+    progress: Progress | None = None,
 ) -> GpuEngine:
     """Check a checkpoint and build an engine on the GPU.
 
     expert_pool_bytes None: every expert resident. exact None: fp32 activations and caches for small models. `device`
-    is for tests: with the kernels interpreted, the CPU.
+    is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1.
     """
     device = device or torch.device("cuda")
+    tell = progress or (lambda share, what: None)
     checkpoint = Checkpoint(folder)
     config = checkpoint.config
     if context_tokens is not None and context_tokens > config.max_positions:
@@ -57,6 +62,7 @@ def start(
     if exact is None:
         exact = checkpoint.parameters() < EXACT_PARAMETERS
     dense = torch.bfloat16 if "BF16" in checkpoint.dtypes else torch.float32
+    tell(0.0, "dense weights")
     with torch.inference_mode():
         weights = RowMajor(checkpoint, device, dense, drafts=drafts > 0, expand_bytes=0).pack()
         weights = replace(weights, embedding=weights.embedding.to(device))
@@ -68,9 +74,11 @@ def start(
             device=device,
             cache_dtype=torch.float32 if exact else torch.bfloat16,
         )
-        held = Registered()
+        held = cuda_memory() if device.type == "cuda" else HostMemory(None)
+        tell(LOADED[0], "n-gram table and experts: mapping")
         tables = {i: _table(weights, i, device, held) for i in config.ngram_layers}
-        pool = _pool(checkpoint, drafts > 0, expert_pool_bytes, device, held)
+        pool = _pool(checkpoint, drafts > 0, expert_pool_bytes, device, held, tell)
+    tell(LOADED[1], "kernels and graphs")
     return GpuEngine(
         config,
         weights,
@@ -86,37 +94,45 @@ def start(
     )
 
 
-def _table(weights: Weights, layer: int, device: torch.device, held: Registered) -> Table:
+def _table(weights: Weights, layer: int, device: torch.device, held: HostMemory) -> Table:
     ngram = weights.layers[layer].ngram
     assert ngram is not None
-    shards = list(ngram.shards)
-    if device.type == "cuda":
-        if sum(s.nbytes for s in shards) <= SMALL_TABLE:
-            shards = [s.to(device) for s in shards]
-        else:
-            held.add(shards)
+    small = sum(s.nbytes for s in ngram.shards) <= SMALL_TABLE
+    shards = [s.to(device) for s in ngram.shards] if small else held.visible(ngram.shards)
     addresses = torch.tensor([s.data_ptr() for s in shards], dtype=torch.int64, device=device)
     return Table(addresses, shards[0].shape[0], str(shards[0].dtype), tuple(shards))
 
 
 def _pool(
-    checkpoint: Checkpoint, draft: bool, pool_bytes: int | None, device: torch.device, held: Registered
+    checkpoint: Checkpoint,
+    draft: bool,
+    pool_bytes: int | None,
+    device: torch.device,
+    held: HostMemory,
+    tell: Progress,
 ) -> ExpertPool:
     c = checkpoint.config
     prefixes = [f"{TEXT}layers.{i}.mlp.experts" for i in range(len(c.layers))]
     prefixes += ["mtp.layers.0.mlp.experts"] if draft else []
-    first = _experts(checkpoint, prefixes[0])
-    dtype = first.parts[0][0].dtype
-    slots = slots_for(pool_bytes, c, len(prefixes), 3 * c.expert_width * c.hidden * dtype.itemsize)
-    blocks = 0 if first.scales is None else first.scales.shape[1]
-    pool = ExpertPool(c, len(prefixes), slots, dtype, device, blocks=blocks)
-    for i, prefix in enumerate(prefixes):
-        experts = first if i == 0 else _experts(checkpoint, prefix)
-        if not pool.resident and device.type == "cuda":
-            held.add([p for parts in experts.parts for p in parts])
+    every = [_experts(checkpoint, prefix) for prefix in prefixes]
+    dtype, scales = every[0].parts[0][0].dtype, every[0].scales
+    slots = slots_for(pool_bytes, c, len(every), 3 * c.expert_width * c.hidden * dtype.itemsize)
+    blocks = 0 if scales is None else scales.shape[1]
+    pool = ExpertPool(c, len(every), slots, dtype, device, blocks=blocks)
+    if not pool.resident:
+        every = _visible(every, held)
+    share = (LOADED[1] - LOADED[0]) / len(every)
+    for i, experts in enumerate(every):
+        tell(LOADED[0] + i * share, f"experts of layer {i + 1} of {len(every)}")
         pool.fill(i, experts)
     pool.registered = held
     return pool
+
+
+def _visible(every: list[HostExperts], held: HostMemory) -> list[HostExperts]:
+    """The experts of all layers where the device can copy them from."""
+    found = iter(held.visible([part for one in every for parts in one.parts for part in parts], align=ALIGNMENT))
+    return [HostExperts([(next(found), next(found), next(found)) for _ in one.parts], one.scales) for one in every]
 
 
 def _experts(checkpoint: Checkpoint, prefix: str) -> HostExperts:

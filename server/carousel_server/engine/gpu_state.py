@@ -10,12 +10,8 @@ import torch
 from carousel_kernels import rope
 from torch import Tensor
 
+from carousel_server.allocations import NGRAM_RING, SPARE, STEP_RING, STEP_ROWS, TAIL
 from carousel_server.engine.config import ModelConfig
-
-STEP_RING = 8  # rows of a DeltaNet layer's rings: 4 of a step, and before them 4 to replay or the convolution's 3
-RING = 16  # rows of the n-gram convolution's ring: 4 of a step, and its reach of 9 before them
-TAIL = 8  # raw index keys
-KEPT = 4  # rows whose streams wait for the draft head
 
 
 @dataclass(frozen=True)
@@ -57,12 +53,12 @@ class SlotState:
     """The slots of all layers. `capacity` is in tokens, a multiple of the index ratio."""
 
     capacity: int
-    tokens: Tensor  # [slots, capacity + 8] int64: room for the drafts of a step at the end
+    tokens: Tensor  # [slots, capacity + SPARE] int64
     applied: Tensor  # [slots] int64
     layers: tuple[DeltaSlots | AttentionSlots, ...]
-    ngram: dict[int, Tensor]  # layer -> [slots, RING, n * H] fp32
+    ngram: dict[int, Tensor]  # layer -> [slots, NGRAM_RING, n * H] fp32
     logits: Tensor  # [slots, V] fp32 of the last row
-    streams: Tensor  # [slots, KEPT, n, H] fp32 of the last step's rows
+    streams: Tensor  # [slots, STEP_ROWS, n, H] fp32 of the last step's rows
     draft: AttentionSlots | None
     cos: Tensor
     sin: Tensor
@@ -82,12 +78,12 @@ class SlotState:
     ) -> "SlotState":
         """Raises torch.OutOfMemoryError when the device is too small."""
         capacity = -(-capacity // c.index_ratio) * c.index_ratio
+        room = capacity + SPARE
 
         def make(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
         def attention() -> AttentionSlots:
-            room = capacity + 8  # rejected drafts of a full sequence are written behind its end
             return AttentionSlots(
                 keys=make(slots, c.kv_heads, room, c.head_dim, dtype=cache_dtype),
                 values=make(slots, c.kv_heads, room, c.head_dim, dtype=cache_dtype),
@@ -102,15 +98,15 @@ class SlotState:
                 states=make(slots, c.delta_value_heads, c.delta_key_dim, c.delta_value_dim),
             )
 
-        cos, sin = rope.tables(capacity + 8, c.rotary, c.theta, device)
+        cos, sin = rope.tables(room, c.rotary, c.theta, device)
         return cls(
             capacity=capacity,
-            tokens=make(slots, capacity + 8, dtype=torch.int64),
+            tokens=make(slots, room, dtype=torch.int64),
             applied=make(slots, dtype=torch.int64),
             layers=tuple(delta() if kind == "linear" else attention() for kind in c.layers),
-            ngram={i: make(slots, RING, c.stream_width) for i in c.ngram_layers},
+            ngram={i: make(slots, NGRAM_RING, c.stream_width) for i in c.ngram_layers},
             logits=make(slots, c.vocab),
-            streams=make(slots, KEPT, c.streams, c.hidden),
+            streams=make(slots, STEP_ROWS, c.streams, c.hidden),
             draft=attention() if drafts else None,
             cos=cos,
             sin=sin,

@@ -12,8 +12,8 @@ from carousel_kernels.mtp_input import triton as mtp_input
 from carousel_kernels.step import triton as step
 from torch import Tensor
 
-from carousel_server.engine.gpu_forward import ROWS, Forward
-from carousel_server.engine.gpu_state import KEPT
+from carousel_server.allocations import STEP_ROWS
+from carousel_server.engine.gpu_forward import Forward
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Steps:
             return torch.zeros(*shape, dtype=torch.int64, device=self.device)
 
         self.host_control = torch.zeros(4, dtype=torch.int64, pin_memory=pinned)
-        self.host_result = torch.zeros(1 + ROWS, dtype=torch.int64, pin_memory=pinned)
+        self.host_result = torch.zeros(1 + STEP_ROWS, dtype=torch.int64, pin_memory=pinned)
         self._set, self._got = self.host_control.numpy(), self.host_result.numpy()
-        self.control, self.result, self.chosen = ints(4), ints(1 + ROWS), ints(ROWS)
+        self.control, self.result, self.chosen = ints(4), ints(1 + STEP_ROWS), ints(STEP_ROWS)
         self.where, self.draft_where, self.source, self.single = (
-            ints(1 + ROWS),
-            ints(1 + ROWS),
-            ints(ROWS),
-            ints(ROWS, 2),
+            ints(1 + STEP_ROWS),
+            ints(1 + STEP_ROWS),
+            ints(STEP_ROWS),
+            ints(STEP_ROWS, 2),
         )
         self.drafted, self.last = ints(1), ints(1)
         self.stops = torch.tensor(sorted(stops) or [-2], dtype=torch.int64, device=self.device)
@@ -94,7 +94,7 @@ class Steps:
         self.control.copy_(self.host_control, non_blocking=True)
         first = self.drafts + 1
         draft = (self.draft_where, self.source[:first], self.single) if drafts else None
-        step.begin(self.control, s.tokens, self.where, f.pool.tick, rows=rows, draft=draft, kept=KEPT)
+        step.begin(self.control, s.tokens, self.where, f.pool.tick, rows=rows, draft=draft, kept=STEP_ROWS)
         if drafts:
             self._draft(drafts, first)
         streams = b.streams[:rows]

@@ -12,9 +12,8 @@ from carousel_kernels.experts.triton import Slab
 from carousel_kernels.router.triton import Residency
 from torch import Tensor
 
+from carousel_server.allocations import area_slots, pool_slots
 from carousel_server.engine.config import ModelConfig
-
-STAGED_ROWS = 4  # rows of a step, each with its own experts at worst
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,9 @@ class ExpertPool:
         self.config, self.layers, self.slots, self.dtype, self.device = c, layers, min(slots, c.experts), dtype, device
         self.values = 3 * c.expert_width * c.hidden
         self.resident = self.slots == c.experts
-        staged = 0 if self.resident else STAGED_ROWS * c.experts_per_token
-        streamed = 0 if self.resident else 2 * c.experts
-        self.area = layers * self.slots + staged  # first slot of the stream area
-        self.memory = torch.empty(self.area + streamed, self.values, dtype=dtype, device=device)
+        own, area = layers * self.slots, area_slots(c.experts, c.experts_per_token, self.slots)
+        self.memory = torch.empty(own + area, self.values, dtype=dtype, device=device)
+        self.area = own + max(0, area - 2 * c.experts)  # first slot of the stream area
         self.scales = torch.empty(layers, c.experts, blocks, device=device) if blocks else None
         self.tick = torch.zeros(1, dtype=torch.int64, device=device)
         self.source = torch.zeros(layers, c.experts, 3, dtype=torch.int64, device=device)
@@ -132,9 +130,10 @@ class ExpertPool:
             self._arrived[layer] = None if self._copies is None else self._copies.record_event()
 
     def _copy(self, target: Tensor, parts: tuple[Tensor, Tensor, Tensor]) -> None:
-        """An expert into a slot, in one copy where its parts follow each other."""
-        part = parts[0].nbytes
-        if parts[1].data_ptr() - parts[0].data_ptr() == part and parts[2].data_ptr() - parts[1].data_ptr() == part:
+        """An expert into a slot, in one copy where its parts follow each other in one storage."""
+        part, storages = parts[0].nbytes, {p.untyped_storage().data_ptr() for p in parts}
+        places = [p.data_ptr() - parts[0].data_ptr() for p in parts]
+        if len(storages) == 1 and places == [0, part, 2 * part]:
             whole = torch.as_strided(parts[0], (self.values,), (1,), parts[0].storage_offset())
             target.copy_(whole, non_blocking=True)
             return
@@ -153,7 +152,9 @@ class ExpertPool:
 
 
 def slots_for(pool_bytes: int | None, config: ModelConfig, layers: int, expert_bytes: int) -> int:
-    """Slots of each layer for a byte limit: at least the experts of one row, at most all; None: all."""
+    """Slots of each layer for a byte limit; None: for every expert."""
     if pool_bytes is None:
         return config.experts
-    return max(config.experts_per_token, min(config.experts, pool_bytes // (layers * expert_bytes)))
+    return pool_slots(
+        pool_bytes, layers=layers, experts=config.experts, top=config.experts_per_token, expert_bytes=expert_bytes
+    )

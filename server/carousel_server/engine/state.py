@@ -7,13 +7,13 @@ streams). Both are addressed by position, so taking rows back is setting a lengt
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from carousel_server.allocations import PENDING
 from carousel_server.engine.config import ModelConfig
-
-PENDING = 64  # rows that the draft head may lag behind; they are fed to it together
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Ring:
 
     rows: Tensor  # [W, ...]
     kept: int
+
+    @cached_property
+    def each(self) -> tuple[Tensor, ...]:
+        """The rows one by one; a view costs as much as a small operation."""
+        return self.rows.unbind(0)
 
     def places(self, length: int) -> Tensor:
         """Where the last `kept` rows of a sequence of `length` are, oldest first."""
