@@ -19,6 +19,7 @@ REQUEST_SECONDS = 30.0
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 RETRIED = frozenset({0, 409, 410, 422, 429, 500, 502, 503, 504})
 
 
@@ -78,6 +79,12 @@ class Api:
         found = await self._call("GET", kind.path(namespace), query=query)
         return list(found.get("items") or ())
 
+    async def list_metadata(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Json]:
+        """As `list_all`, but only `metadata` of each object."""
+        query = [("labelSelector", selector)] if selector else []
+        found = await self._call("GET", kind.path(namespace), query=query, accept=METADATA)
+        return list(found.get("items") or ())
+
     async def apply(self, kind: Kind, body: Json, subresource: str = "", *, force: bool = True) -> Json:
         """Server-side apply as the operator's field manager."""
         meta = body["metadata"]
@@ -134,8 +141,9 @@ class Api:
         query: list[tuple[str, str]] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Json:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         request = await self._client.param_serialize(
             verb, path, query_params=query or [], header_params=headers, body=body, auth_settings=["BearerToken"]
         )

@@ -73,6 +73,7 @@ class Applier:
             return
         annotations = {**(wanted["metadata"].get("annotations") or {}), names.ANNOTATION_APPLIED: wanted_digest}
         body = {**wanted, "metadata": {**wanted["metadata"], "annotations": annotations}}
+        reading.written = True
         written = await self._apply(kind, body, live)
         self._settled[written["metadata"]["uid"]] = (wanted_digest, fingerprint(written))
         reading.children[kind.kind, name] = written
@@ -102,6 +103,7 @@ class Applier:
             owners = live["metadata"].get("ownerReferences") or ()
             ours = any(owner.get("uid") == server.uid for owner in owners)
             if kind in optional and ours and (kind, name) not in keep and "deletionTimestamp" not in live["metadata"]:
+                reading.written = True
                 await self.api.delete(kinds.BY_KIND[kind], server.namespace, name, live["metadata"]["uid"])
 
     async def token(self, reading: Reading, server: InferenceServer) -> None:
@@ -110,6 +112,7 @@ class Applier:
         if ("Secret", name) in reading.children:
             return
         body = workload.admin_secret(server, secrets.token_hex(32))
+        reading.written = True
         try:
             reading.children["Secret", name] = await self.api.create(kinds.SECRET, server.namespace, body)
         except ApiError as error:
@@ -138,6 +141,7 @@ class Applier:
                 case Undo():
                     await self.admin.undo(action.ip, token)
                 case _:
+                    reading.written |= not isinstance(action, Notice | DrainEnded)
                     await self._write(action, reading, server)
         except AdminError:
             return False

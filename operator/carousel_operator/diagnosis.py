@@ -1,5 +1,6 @@
 """What is the matter with one pod: a state for status.pods and a reason of names.REASONS with its numbers. Pure."""
 
+import signal
 from dataclasses import dataclass
 
 from carousel_server.admin_state import EXIT_CODES
@@ -79,7 +80,7 @@ def _waiting(pod: PodView) -> Diagnosis | None:
     if pod.unschedulable:
         missing_claim = "persistentvolumeclaim" in pod.unschedulable and "not found" in pod.unschedulable
         reason = "ModelMissing" if missing_claim else "WaitingForGPU"
-        return Diagnosis("Pending", reason, f"{pod.name}: {pod.unschedulable}")
+        return Diagnosis("Pending", reason, f"{pod.name}: {pod.unschedulable} Waits since {timing.clock(pod.created)}")
     waiting = pod.waiting
     if waiting is None or pod.crash_looping:
         return None
@@ -99,13 +100,21 @@ def _exited(pod: PodView, memory_limit: int | None) -> Diagnosis | None:
     if ended is None or (ended.code == 0 and not pod.crash_looping):
         return None
     after = f"{pod.restarts} restart{'s' * (pod.restarts != 1)}"
+    if ended.at is not None:
+        after += f", last at {timing.clock(ended.at)}"
     said = f": {ended.message[-300:]}" if ended.message else ""
     if ended.out_of_memory:
         limit = f" at its limit of {human_bytes(memory_limit)}" if memory_limit else ""
         return Diagnosis("Failed", "HostOutOfMemory", f"{pod.name} was killed for memory{limit}, {after}{said}")
-    reason = EXIT_CODES.get(ended.code, "CrashLooping")
-    reason = "CrashLooping" if reason == "Clean" else reason
-    return Diagnosis("Failed", reason, f"{pod.name} exited with {ended.code} ({reason}), {after}{said}")
+    meaning = EXIT_CODES.get(ended.code) or _signal(ended.code)
+    reason = meaning if meaning in FAULTS else "CrashLooping"
+    return Diagnosis("Failed", reason, f"{pod.name} exited with {ended.code} ({meaning}), {after}{said}")
+
+
+def _signal(code: int) -> str:
+    """`SIGSEGV` for 139: a shell's way to write the signal that ended a process."""
+    known = {128 + number: number.name for number in signal.Signals}
+    return known.get(code, "error")
 
 
 def _running(pod: PodView, now: float) -> Diagnosis:
@@ -119,13 +128,15 @@ def _running(pod: PodView, now: float) -> Diagnosis:
         return Diagnosis("Pending", "PullingImage", f"{pod.name} is being created on {pod.node or 'no node yet'}")
     if state is None:
         if not pod.started:
-            return Diagnosis("Loading", "LoadingModel", f"{pod.name} is starting")
+            return Diagnosis("Loading", "LoadingModel", f"{pod.name} is starting{_since(pod.running_since)}")
         if pod.ready and pod.silent_since is not None and now - pod.silent_since < UNREACHABLE_SECONDS:
             return Diagnosis("Serving", "Serving", f"{pod.name} did not answer the last question")
-        return Diagnosis("Unreachable", "AdminUnreachable", f"{pod.name}: {pod.admin_error or 'no answer'}")
+        silent = f"{pod.name}: no answer on its admin port{_since(pod.silent_since)}"
+        why = f" ({pod.admin_error})" if pod.admin_error else ""
+        return Diagnosis("Unreachable", "AdminUnreachable", f"{silent}{why}; its sessions count as busy")
     per_cent = round(state.progress * 100)
     if state.phase == "loading" or (not pod.ready and state.phase == "serving"):
-        message = f"{pod.name}: {state.message or 'loading'} {per_cent}%"
+        message = f"{pod.name}: {state.message or 'loading'} {per_cent}%{_since(pod.running_since)}"
         return Diagnosis("Loading", "LoadingModel", message, per_cent)
     if state.phase == "failed":
         return Diagnosis("Failed", "CrashLooping", f"{pod.name}: {state.message}")
@@ -134,6 +145,10 @@ def _running(pod: PodView, now: float) -> Diagnosis:
     if state.drain is not None or pod.mark is not None:
         return Diagnosis("Draining", "Draining", f"draining {pod.name}: {drain.load(pod)}{_until(pod)}")
     return Diagnosis("Serving", "Serving", f"{pod.name}: {drain.load(pod)}")
+
+
+def _since(at: float | None) -> str:
+    return "" if at is None else f" since {timing.clock(at)}"
 
 
 def _until(pod: PodView) -> str:

@@ -14,7 +14,7 @@ import kopf
 
 from carousel_operator import kinds, names
 from carousel_operator.kinds import Kind
-from carousel_operator.reconcile import Key
+from carousel_operator.view import Key
 
 Enqueue = Callable[[Key, bool], None]  # key, whether the user changed the spec
 NodeChanged = Callable[[str], None]

@@ -84,7 +84,7 @@ def _why_not(sight: Sight) -> tuple[str, str]:
         return _missing(sight.observed), want.hold
     if plan.rollout.state == "failing":
         cause = f"; {worst.message}" if worst is not None and worst.reason in FAULTS else ""
-        return "NewRevisionFailing", f"{plan.rollout.why}{cause}; {len(plan.rollout.outdated)} older pods are kept"
+        return "NewRevisionFailing", f"{plan.rollout.why}{cause}; older pods kept: {len(plan.rollout.outdated)}"
     if worst is not None and worst.reason in FAULTS:
         return worst.reason, _join([d for _, d in sight.diagnoses if d.reason == worst.reason])
     if sight.draining:
@@ -96,7 +96,8 @@ def _why_not(sight: Sight) -> tuple[str, str]:
         return "RollingOut", f"{sight.updated} of {want.size} pods run revision {want.revision}{doing}"
     if worst is not None and worst.reason != "Serving":
         return worst.reason, _join([d for _, d in sight.diagnoses if d.reason == worst.reason])
-    return "PullingImage", f"{len(sight.observed.pods)} of {want.size} pods exist"
+    exist = f"{len(sight.observed.pods)} of {want.size} pods exist"
+    return "PullingImage", f"{exist}; if this lasts, kubectl describe statefulset {want.name} says who refuses them"
 
 
 def _available(sight: Sight, ready: Verdict) -> Verdict:

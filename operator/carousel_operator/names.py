@@ -64,7 +64,7 @@ ANNOTATIONS: Final[Mapping[str, str]] = {
     ANNOTATION_RESTART: "On pods: the spec.restart.id that the pod was made with.",
     ANNOTATION_SECRETS: "On pods: digest of the Secret keys that their environment refers to.",
     ANNOTATION_RESIZE_REFUSED: "On a pod: why its in-place resize is not possible; it is replaced instead.",
-    ANNOTATION_DO_NOT_DISRUPT: "On a pod while it loads: an autoscaler must not move it; taken away when it is ready.",
+    ANNOTATION_DO_NOT_DISRUPT: "On a pod that pulls, downloads or loads: no autoscaler may move it; gone when ready.",
 }
 
 READY: Final = "Ready"
@@ -94,7 +94,7 @@ REASONS: Final[Mapping[str, str]] = {
     "Resizing": "CPU or memory of running pods is being changed in place.",
     "Suspended": "spec.suspend is true: no pods are kept.",
     "CrashLooping": "A server container exits again and again; the message has the exit code and its meaning.",
-    "HostOutOfMemory": "A container was killed for memory; the message has its limit and the plan.",
+    "HostOutOfMemory": "A container was killed for memory; the message has its limit, status.memory the plan.",
     "GPUOutOfMemory": "The server ran out of GPU memory after its start (exit 71).",
     "GPUUnhealthy": "The device is unhealthy or CUDA failed (exit 70); the pod is deleted to get another one.",
     "NodeLost": "A pod's node does not answer; the pod is reported, never forced.",

@@ -5,7 +5,7 @@ import base64
 import binascii
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from carousel_server.admin_state import AdminState
@@ -32,6 +32,11 @@ class Reading:
     data: dict[tuple[str, str], dict[str, str] | None] = field(default_factory=dict)  # referenced objects
     claims: dict[str, bool] = field(default_factory=dict)  # referenced claim -> exists
     states: dict[str, tuple[AdminState | None, str]] = field(default_factory=dict)  # pod uid -> state, error
+    written: bool = False  # something here was written since: pods are no longer as they were read
+
+    def again(self) -> "Reading":
+        """The same objects, with what no watch covers to be read anew."""
+        return replace(self, data={}, claims={}, states={})
 
     @property
     def token(self) -> str:
@@ -80,7 +85,7 @@ class Observer:
         return reading
 
     async def read_references(self, reading: Reading, spec: InferenceServerSpec) -> None:
-        """The Secrets, ConfigMaps and claims that the spec names."""
+        """The Secrets, ConfigMaps and claims that the spec names: they carry no label, so no watch tells of them."""
         namespace = reading.server["metadata"]["namespace"]
         for kind_name, name in _objects(spec):
             found = await self._api.get(kinds.BY_KIND[kind_name], namespace, name)

@@ -165,7 +165,7 @@ def _resize_actions(want: Want, pods: dict[str, PodView], resizes: dict[str, res
 def _protection(observed: Observed) -> list[Action]:
     """A node autoscaler may not move a pod while it loads: it would begin again from nothing."""
     alive = [p for p in observed.pods if not p.deleting]
-    begin = (Protect(p.name, p.uid, True) for p in alive if p.running and not p.started and not p.protected)
+    begin = (Protect(p.name, p.uid, True) for p in alive if p.on_its_way and not p.protected)
     return [*begin, *(Protect(p.name, p.uid, False) for p in alive if p.ready and p.protected)]
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from carousel_operator import handlers, kinds
+from carousel_operator import handlers, kinds, resync
 from carousel_operator.admin_client import AdminClient
 from carousel_operator.api import Api, ApiError
 from carousel_operator.apply import Applier, ForeignChild, NotYet
@@ -16,8 +16,9 @@ from carousel_operator.metrics import Metrics
 from carousel_operator.observe import Observer
 from carousel_operator.presence import Presence
 from carousel_operator.queue import Queue
-from carousel_operator.reconcile import Key, Reconciler
+from carousel_operator.reconcile import Reconciler
 from carousel_operator.schema_check import check_schema
+from carousel_operator.view import Key
 
 log = logging.getLogger("carousel.operator")
 
@@ -49,10 +50,13 @@ class Process:
     queue: Queue[Key] = field(default_factory=Queue)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _changed: set[Key] = field(default_factory=set)  # an event came since they were read last
     resynced: float = 0.0
 
     def enqueue(self, key: Key, fresh: bool = False, delay: float = 0.0) -> None:
-        """Reconcile `key` after `delay` seconds; `fresh` ends its back-off."""
+        """Reconcile `key` after `delay` seconds; `fresh` ends its back-off. Without a delay, something has changed."""
+        if not delay:
+            self._changed.add(key)
         self.queue.add(key, time.monotonic() + delay, fresh=fresh)
         self.metrics.queue_depth.set(self.queue.depth)
         self._wake.set()
@@ -82,13 +86,17 @@ class Process:
                 task.cancel()
 
     async def resync(self) -> None:
-        """List every object now and then: a lost event costs at most this long. Also what changes without events."""
+        """Compare every object with what the last reconcile left: a lost event costs at most this long."""
         while True:
             try:
-                self.reconcile.observer.pod_monitors = await self.reconcile.api.served(kinds.POD_MONITOR)
+                pod_monitors = await self.reconcile.api.served(kinds.POD_MONITOR)
+                appeared = pod_monitors != self.reconcile.observer.pod_monitors
+                self.reconcile.observer.pod_monitors = pod_monitors
                 for namespace in self.options.namespaces or (None,):
-                    for raw in await self.reconcile.api.list_all(kinds.SERVER, namespace):
-                        self.enqueue((raw["metadata"]["namespace"], raw["metadata"]["name"]))
+                    for key, versions in (await resync.served(self.reconcile.api, namespace)).items():
+                        memory = self.reconcile.memories.get(key)
+                        if memory is None or memory.versions != versions or appeared:
+                            self.enqueue(key)
                 self.resynced = time.monotonic()
                 ready = sum(memory.ready for memory in self.reconcile.memories.values())
                 self.metrics.servers.labels("true").set(ready)
@@ -112,7 +120,9 @@ class Process:
     async def _one(self, key: Key) -> None:
         began = time.monotonic()
         try:
-            delay = await self.reconcile(key)
+            changed = key in self._changed
+            self._changed.discard(key)
+            delay = await self.reconcile(key, changed=changed)
         except NotYet as waiting:
             log.info("%s/%s: %s", *key, waiting)
             self._retry(key, NOT_YET_SECONDS, "not-yet")
@@ -132,6 +142,7 @@ class Process:
             self.metrics.seconds.observe(time.monotonic() - began)
 
     def _retry(self, key: Key, at_least: float, kind: str) -> float:
+        self._changed.add(key)
         self.metrics.errors.labels(kind).inc()
         self.metrics.reconciles.labels("error" if kind != "not-yet" else "retry").inc()
         return self.queue.failed(key, time.monotonic(), at_least)

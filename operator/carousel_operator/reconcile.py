@@ -15,10 +15,9 @@ from carousel_operator.metrics import Metrics
 from carousel_operator.observe import Observer, Reading, limits_of, observed
 from carousel_operator.plan import POLL_SECONDS, Plan, plan
 from carousel_operator.resource import InferenceServer, InvalidSpec
+from carousel_operator.resync import Versions, versions
 from carousel_operator.status import Rendered
-from carousel_operator.view import Json, Observed
-
-Key = tuple[str, str]  # namespace, name
+from carousel_operator.view import Json, Key, Observed
 
 SOON = 0.1  # a drain step was taken: the next one follows at once
 DEFERRED_SECONDS = 300.0
@@ -35,6 +34,8 @@ class Memory:
     late_since: float | None = None  # a ready pod has lagged behind limits or sizes since then
     ready: bool = False
     nodes: frozenset[str] = frozenset()
+    reading: Reading | None = None  # as good as a new one until an event comes: nothing was written after it
+    versions: Versions = frozenset()  # of what the last reconcile left
 
 
 @dataclass
@@ -49,15 +50,22 @@ class Reconciler:
     operator_namespace: str | None = None
     memories: dict[Key, Memory] = field(default_factory=dict)
 
-    async def __call__(self, key: Key) -> float | None:
-        """Reconcile once; seconds until the next look at its pods, or None. Raises ApiError, NotYet."""
-        raw = await self.observer.server(*key)
+    async def __call__(self, key: Key, *, changed: bool = True) -> float | None:
+        """Reconcile once; seconds until the next look at its pods, or None. Raises ApiError, NotYet.
+
+        `changed` False says that no event came since the last time: then only pods and what no watch covers are asked.
+        """
+        known = self.memories[key].reading if not changed and key in self.memories else None
+        raw = known.server if known else await self.observer.server(*key)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             self.memories.pop(key, None)
             return None
         memory = self.memories.setdefault(key, Memory())
+        memory.reading, memory.versions = None, frozenset()
         try:
-            return await self._carry_out(raw, InferenceServer.parse(raw), memory)
+            server = InferenceServer.parse(raw)
+            reading = known.again() if known else await self.observer.read(raw)
+            return await self._carry_out(reading, server, memory)
         except InvalidSpec as error:
             await self._tell(raw, status.refused(raw, "InvalidSpec", str(error), self.clock()), memory)
             return None
@@ -66,11 +74,12 @@ class Reconciler:
             raise
         except ApiError as error:
             if error.status in (400, 403, 422):
-                await self._tell(raw, status.refused(raw, "InvalidSpec", str(error), self.clock()), memory)
+                text = f"the API server refuses {error.message}"
+                await self._tell(raw, status.refused(raw, "InvalidSpec", text, self.clock()), memory)
             raise
 
-    async def _carry_out(self, raw: Json, server: InferenceServer, memory: Memory) -> float | None:
-        reading = await self.observer.read(raw)
+    async def _carry_out(self, reading: Reading, server: InferenceServer, memory: Memory) -> float | None:
+        raw = reading.server
         await self.observer.read_references(reading, server.spec)
         await self.applier.token(reading, server)
         await self.observer.ask(reading)
@@ -115,9 +124,13 @@ class Reconciler:
         if wrote or not memory.uncounted:
             self._count(memory.uncounted)
             memory.uncounted = []
+        memory.versions = versions(reading)
         if moved:
             return SOON
-        return POLL_SECONDS if planned.poll is None and sight.missing else planned.poll
+        poll = POLL_SECONDS if planned.poll is None and sight.missing else planned.poll
+        if poll == POLL_SECONDS and not reading.written:
+            memory.reading = reading
+        return poll
 
     def _with_silence(self, sight: Observed, memory: Memory, now: float) -> Observed:
         silent = {p.uid: memory.silent.get(p.uid, now) for p in sight.pods if p.admin is None and p.started}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from carousel_operator import resize
+from carousel_operator.timing import clock
 from carousel_operator.view import NodeView, Observed, PodView, RestartReason
 from carousel_operator.want import Want
 
@@ -50,9 +51,9 @@ def failing(pod: PodView, want: Want, node: NodeView | None, now: float) -> str:
         return f"its container exits with {code}, {pod.restarts} restarts"
     if pod.unschedulable:
         return ""  # waiting for a node is not a fault of the revision
-    age = now - max(pod.created, pod.running_since or 0.0)
-    if age > want.startup_timeout:
-        return f"not ready after {age:.0f} s (startup.timeout is {want.startup_timeout:.0f} s)"
+    since = max(pod.created, pod.running_since or 0.0)
+    if now - since > want.startup_timeout:
+        return f"not ready within startup.timeout ({want.startup_timeout:.0f} s) since {clock(since)}"
     return ""
 
 

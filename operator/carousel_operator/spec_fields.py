@@ -110,7 +110,9 @@ class GpuClaim(Model):
 
     device_class_name: ObjectName = Field(description="DeviceClass of the one device.")
     selectors: list[Annotated[str, Field(min_length=1, max_length=2048)]] = Field(
-        default_factory=list, max_length=8, description="CEL expressions over the device; all must hold."
+        default_factory=list,
+        max_length=8,
+        description="CEL expressions over the device; all must hold. One that does not compile is InvalidSpec.",
     )
 
 

@@ -114,6 +114,12 @@ class PodView:
         return self.waiting is not None and self.waiting.reason == "CrashLoopBackOff"
 
     @property
+    def on_its_way(self) -> bool:
+        """It has a node and pulls, downloads or loads there; not one that waits after a failure."""
+        created = self.waiting is None or self.waiting.reason == "ContainerCreating"
+        return bool(self.node) and not self.started and created and self.phase in ("Pending", "Running")
+
+    @property
     def nothing_to_drain(self) -> bool:
         """No process of this pod can hold a session: sessions live in memory, after the start-up probe.
 
@@ -176,3 +182,4 @@ class Observed:
 
 
 Json = dict[str, Any]
+Key = tuple[str, str]  # namespace and name of an InferenceServer

@@ -22,8 +22,8 @@ from tests.operator.fake_cluster import FakeCluster
 ADMIN_PORT = 18001
 _namespaces = itertools.count(1)
 
-
 Call = Callable[..., Coroutine[Any, Any, Any]]
+Holds = Callable[[], Coroutine[Any, Any, bool]]
 
 
 class Killed(Exception):
@@ -123,7 +123,7 @@ class Drive:
                 raise
             return None
 
-    async def until(self, holds: Callable[[], Coroutine[Any, Any, bool]], seconds: float = 60.0) -> None:
+    async def until(self, holds: Holds, seconds: float = 60.0) -> None:
         """Reconcile until `holds`. Raises TimeoutError with the last status."""
         deadline = time.monotonic() + seconds
         while not await holds():
@@ -148,6 +148,10 @@ class Drive:
         assert found is not None
         latest = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
         return latest and (await self.condition("Ready"))[0] == "True"
+
+    async def replaced(self, before: dict[str, str]) -> bool:
+        """Ready, and none of the pods in `before` (uids by name) is left."""
+        return not set((await self.uids()).values()) & set(before.values()) and await self.ready()
 
     async def pods(self) -> dict[str, Json]:
         """Pods by name."""
@@ -174,6 +178,18 @@ class Drive:
         """Reasons of the Events on the InferenceServer, in no order."""
         found = await self.api.list_all(kinds.EVENT, self.namespace)
         return [e["reason"] for e in found if e["involvedObject"]["kind"] == names.KIND]
+
+    async def told(self, reason: str) -> bool:
+        """Whether such an Event is there. It follows the status: beside a running operator, wait for it."""
+        return reason in await self.events()
+
+
+async def eventually(holds: Holds, seconds: float = 60.0) -> None:
+    """Wait until it holds, for what another process brings about. Raises AssertionError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not await holds():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
+        await asyncio.sleep(0.2)
 
 
 @asynccontextmanager

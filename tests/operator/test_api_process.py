@@ -7,30 +7,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import yaml
-from carousel_operator import crd, kinds, names
+from carousel_operator import crd, kinds, names, process
 from carousel_operator.api import Api
 from carousel_operator.metrics import Metrics
 from carousel_operator.presence import Presence
-from carousel_operator.process import Options, run
 from carousel_operator.schema_check import check_schema
 
 from tests.operator.apiserver import ApiServer, helm
-from tests.operator.driving import ADMIN_PORT, Drive, play
+from tests.operator.driving import Drive, eventually, play
+from tests.operator.operating import kinds_of, operating, total
 
 pytestmark = pytest.mark.api
 CHART = Path(__file__).parents[2] / "charts/carousel"
-
-
-async def _eventually(holds: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not await holds():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.2)
 
 
 def _as_operator(server: ApiServer, namespace: str, *flags: str) -> str:
@@ -55,81 +47,63 @@ def test_the_chart_s_permissions_are_enough_for_a_life_with_a_drain(live: ApiSer
     async def act(drive: Drive) -> None:
         flags = ["--set", f"namespaces={{{drive.namespace}}}"] if scope == "namespaced" else []
         kubeconfig = await asyncio.to_thread(_as_operator, live, drive.namespace, *flags)
-        metrics = Metrics()
-        options = Options(
-            namespaces=(drive.namespace,) if scope == "namespaced" else (),
-            kubeconfig=kubeconfig,
-            health_address="",
-            metrics_port=0,
-            operator_namespace=drive.namespace,
-            admin_port=ADMIN_PORT,
-        )
-        process = asyncio.create_task(run(options, metrics))
-        try:
+        watched = (drive.namespace,) if scope == "namespaced" else ()
+        async with operating(kubeconfig, drive.namespace, watched) as metrics:
             await drive.apply(networkPolicy={"enabled": True})
-            await _eventually(drive.ready)
+            await eventually(drive.ready)
             before = await drive.uids()
             await drive.apply(restart={"id": "a"}, resources={"hostMemory": "5Gi"}, limits={"queuedRequests": 3})
-
-            async def replaced() -> bool:
-                return (await drive.uids()) != before and await drive.ready()
-
-            async def reported() -> bool:
-                return "RolloutFinished" in await drive.events()
-
-            await _eventually(replaced)
-            await _eventually(reported)
-        finally:
-            process.cancel()
-            await asyncio.gather(process, return_exceptions=True)
-        errors = {
-            s.labels["kind"]: s.value
-            for family in metrics.errors.collect()
-            for s in family.samples
-            if s.name.endswith("_total")
-        }
+            await eventually(lambda: drive.replaced(before))
+            await eventually(lambda: drive.told("RolloutFinished"))
+        errors = kinds_of(metrics.errors)
         assert "api-403" not in errors
         assert not [kind for kind in errors if kind.startswith("event-")]
 
     play(live, act)
 
 
+async def _comes_back(drive: Drive, kind: kinds.Kind, seconds: float) -> None:
+    """Delete the child `chat` of this kind and wait until it is there again."""
+    found = await drive.api.get(kind, drive.namespace, "chat")
+    assert found is not None
+    await drive.api.delete(kind, drive.namespace, "chat", found["metadata"]["uid"])
+
+    async def back() -> bool:
+        return await drive.api.get(kind, drive.namespace, "chat") is not None
+
+    await eventually(back, seconds)
+
+
 def test_watches_alone_bring_a_change_within_seconds_and_rest_writes_nothing(live: ApiServer) -> None:
     async def act(drive: Drive) -> None:
-        metrics = Metrics()
-        options = Options(
-            namespaces=(drive.namespace,),
-            kubeconfig=str(live.kubeconfig),
-            health_address="",
-            metrics_port=0,
-            operator_namespace=drive.namespace,
-            admin_port=ADMIN_PORT,
-        )
-        process = asyncio.create_task(run(options, metrics))
-        try:
+        async with operating(live.kubeconfig, drive.namespace, (drive.namespace,)) as metrics:
             await drive.apply()
-            await _eventually(drive.ready)
+            await eventually(drive.ready)
             await asyncio.sleep(3)
-            before = _writes(metrics)
+            before = total(metrics.writes)
             await asyncio.sleep(6)
-            assert _writes(metrics) == before
-            budget = await drive.api.get(kinds.BUDGET, drive.namespace, "chat")
-            assert budget is not None
-            await drive.api.delete(kinds.BUDGET, drive.namespace, "chat", budget["metadata"]["uid"])
-
-            async def back() -> bool:
-                return await drive.api.get(kinds.BUDGET, drive.namespace, "chat") is not None
-
-            await _eventually(back, 10)
-        finally:
-            process.cancel()
-            await asyncio.gather(process, return_exceptions=True)
+            assert total(metrics.writes) == before
+            await _comes_back(drive, kinds.BUDGET, 10)
 
     play(live, act)
 
 
-def _writes(metrics: Metrics) -> float:
-    return sum(s.value for f in metrics.writes.collect() for s in f.samples if s.name.endswith("_total"))
+def test_what_no_watch_covers_is_put_right_at_the_next_look_and_looks_alone_reconcile_nothing(
+    live: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "RESYNC_SECONDS", 1.0)
+
+    async def act(drive: Drive) -> None:
+        async with operating(live.kubeconfig, drive.namespace, (drive.namespace,)) as metrics:
+            await drive.apply(networkPolicy={"enabled": True})
+            await eventually(drive.ready)
+            await _comes_back(drive, kinds.NETWORK_POLICY, 20)
+            await asyncio.sleep(3)
+            before = total(metrics.reconciles)
+            await asyncio.sleep(6)
+            assert total(metrics.reconciles) - before <= 1  # pods are asked every 15 s
+
+    play(live, act)
 
 
 def test_the_command_serves_probes_and_metrics_and_ends_at_a_signal(live: ApiServer, tmp_path: Path) -> None:
@@ -139,17 +113,17 @@ def test_the_command_serves_probes_and_metrics_and_ends_at_a_signal(live: ApiSer
     command += ["--kubeconfig", str(live.kubeconfig), "--operator-namespace", "command"]
     command += ["--health", f"127.0.0.1:{health}", "--metrics-port", str(metrics)]
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, stderr=log, env={**os.environ, "KUBECONFIG": "/nowhere"})
+        running = subprocess.Popen(command, stderr=log, env={**os.environ, "KUBECONFIG": "/nowhere"})
     try:
         _wait_for(f"http://127.0.0.1:{health}/healthz")
         text = _wait_for(f"http://127.0.0.1:{metrics}/metrics")
         for name in names.METRICS:
             assert name.removesuffix("_total") in text
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, (tmp_path / "log").read_text()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0, (tmp_path / "log").read_text()
     finally:
-        process.kill()
-        process.wait()
+        running.kill()
+        running.wait()
 
 
 def _wait_for(url: str) -> str:
@@ -174,7 +148,7 @@ def test_the_operator_that_was_there_first_notices_a_second_one(live: ApiServer)
         async def noticed() -> bool:
             return drive.metrics.others._value.get() == 1
 
-        await _eventually(noticed, 10)
+        await eventually(noticed, 10)
         for task in watching:
             task.cancel()
 

@@ -11,8 +11,14 @@ from carousel_server.__main__ import parser
 from carousel_server.admin_state import PeersUpdate
 from carousel_server.config import load_config
 
+from tests.operator.child_rows import ROWS, Row
 from tests.operator.rendered import PEERS, Object, children
 from tests.operator.specs import HUB, at, planned, server, spec
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.sentence.replace(" ", "_") for row in ROWS])
+def test_the_children_of_this_spec(row: Row) -> None:
+    assert row.part(children(*row.spec)) == row.expected
 
 
 def test_the_usual_children_are_these_in_an_order_that_can_be_applied() -> None:
