@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from tokenizers import Tokenizer
 
 from chatfmt import render
-from generate_data import make_doc
+from chats.mixture import make_doc
 
 PROMPT_W, ANSWER_W = 1, 10  # tenths
 

@@ -4,7 +4,7 @@
   python evaluate.py MODEL --fast 40         teacher-forced exact match and MTP acceptance per skill (equals greedy decoding)
   python evaluate.py MODEL --generate 2      greedy generation through transformers, compared with the expected answers
   python evaluate.py MODEL --chat FILE       greedy answers to the chats in FILE (JSON list of {"messages","tools"})
-Held-out prompts come from generate_data.eval_set."""
+Held-out prompts come from chats.mixture.eval_set."""
 
 import argparse
 import json
@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 
 import evalfast
 from chatfmt import assistant_text
-from generate_data import eval_set
-from model import Model, import_state
+from chats.mixture import eval_set
+from network.checkpoint import import_state
+from network.model import Model
 
 ap = argparse.ArgumentParser()
 ap.add_argument("model")

@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from chatfmt import TEMPLATE
-from model import CONFIG, EOT
+from network.config import CONFIG, EOT
 
 
 def main():

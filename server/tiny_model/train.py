@@ -13,9 +13,10 @@ import torch
 from safetensors.torch import save_file
 
 import evalfast
+from chats.mixture import eval_set
 from data import batches
-from generate_data import eval_set
-from model import Model, export_state, import_state
+from network.checkpoint import export_state, import_state
+from network.model import Model
 
 
 def main():
@@ -47,7 +48,7 @@ def main():
         "--data",
         default="1",
         choices=["1", "2"],
-        help="2: also arbitrary names, words and code (see generate_data.ROBUST)",
+        help="2: also arbitrary names, words and code (see chats.draws.ROBUST)",
     )
     a = ap.parse_args()
     os.environ["TINY_DATA"] = a.data
