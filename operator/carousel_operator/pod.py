@@ -10,7 +10,7 @@ from carousel_server.memory_plan import MemoryPlan
 from carousel_server.units import format_bytes, format_duration
 
 from carousel_operator import drain, names
-from carousel_operator.memory import container_resources
+from carousel_operator.memory import container_resources, devices
 from carousel_operator.model_files import ModelFiles, Object, model_files
 from carousel_operator.resource import InferenceServer, InferenceServerSpec
 from carousel_operator.revision import TEMPLATE_VERSION, of
@@ -173,6 +173,8 @@ def _probes(spec: InferenceServerSpec) -> Object:
 
 def _args(spec: InferenceServerSpec, files: ModelFiles) -> list[str]:
     args = ["--model", files.model, "--served-name", spec.model.served_name, "--config", f"{CONFIG_DIR}/server.toml"]
+    if len(possible := devices(spec)) == 1:  # never unnoticed on the CPU beside a GPU, nor on one that is not its own
+        args += ["--device", possible[0]]
     defaults = Engine()
     for field in Engine.model_fields:
         value = getattr(spec.engine, field)

@@ -21,6 +21,7 @@ OTHERS = {
 }
 EPILOG = """exit codes:
   0   clean
+  1   a fault inside the server; its log has the cause
   64  InvalidSpec: a flag, variable or configuration file that cannot be honoured
   66  ModelMissing: no model there, or a faulty one
   70  GPUUnhealthy: the device is lost
@@ -68,6 +69,13 @@ def parser() -> argparse.ArgumentParser:
         help="torch runs the model; scripted and uniform are for tests and say nothing sensible",
     )
     add(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where the model runs; auto takes a GPU if there is one, cuda ends with 70 if there is none "
+        "(default: %(default)s)",
+    )
+    add(
         "--sampling-defaults",
         choices=("greedy", "model"),
         default="greedy",
@@ -84,7 +92,7 @@ def serve(argv: Sequence[str]) -> int:
     found = parser()
     options = found.parse_args(list(argv))
     from carousel_server.config import ConfigError, load_config
-    from carousel_server.loader import INVALID, Source, StartError
+    from carousel_server.loader import GPU_MEMORY, INVALID, POISONED, Source, StartError
     from carousel_server.server import Setup
     from carousel_server.server import serve as run
 
@@ -100,6 +108,7 @@ def serve(argv: Sequence[str]) -> int:
                 engine=options.engine,
                 limits=config.limits,
                 settings=config.engine,
+                device=options.device,
                 model_sampling=options.sampling_defaults == "model",
                 threads=options.threads,
             ),
@@ -115,11 +124,17 @@ def serve(argv: Sequence[str]) -> int:
             access_log=options.access_log,
             version=_version(),
         )
-        return run(setup)
+        code = run(setup)
     except (ConfigError, OSError) as error:
         return _end(INVALID, str(error))
     except StartError as error:
         return _end(error.code, str(error))
+    if code in (POISONED, GPU_MEMORY):
+        # what is left on a lost device must not be taken down in order: that would abort with a code of its own
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def ordinal_of(pod: str) -> int:

@@ -45,7 +45,7 @@ def build_service(
     ordinal: int = 0,
     identity: Identity | None = None,
     version: str = "",
-    on_fatal: Callable[[str], None] = lambda message: None,
+    on_fatal: Callable[[Exception], None] = lambda error: None,
     clock: Callable[[], float] = time.monotonic,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> LocalService:
@@ -53,7 +53,7 @@ def build_service(
 
     An `identity` that the ports show while loading is kept; without one it is made here for `ordinal`.
     `replan` plans other limits for the same checkpoint and machine; `on_fatal` is called once, from the worker's
-    thread, when the device is lost. Raises what `load` raises.
+    thread, with what ended it. Raises what `load` raises.
     """
     context = plan.engine.context_tokens or 0
     nothing = EngineInfo(0, 0, context, 0, 0, frozenset(), 0, 0)
@@ -73,9 +73,9 @@ def build_service(
         core.attach(engine.info)
         return Worker(core, engine, reply_maker(vocabulary), pace, clock)
 
-    def fatal(message: str) -> None:
-        service.lost(message)
-        on_fatal(message)
+    def fatal(error: Exception) -> None:
+        service.lost(str(error))
+        on_fatal(error)
 
     thread = WorkerThread(core, load, make, fatal, clock)
     service.attach(thread.start(), thread.notify, thread)

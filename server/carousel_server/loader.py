@@ -4,6 +4,7 @@ What cannot start ends with one of the exit codes of admin_state.EXIT_CODES, and
 """
 
 import json
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from carousel_server.engine import load, model_folder
-from carousel_server.engine.protocol import Engine
+from carousel_server.engine.protocol import Engine, EngineError
 from carousel_server.failure import Failure
 from carousel_server.limits import EngineSettings, Limits
 from carousel_server.memory_plan import Device, MemoryPlan, plan
@@ -21,6 +22,9 @@ from carousel_server.prompt import PromptTemplate
 from carousel_server.tokenizer import Tokenizer
 from carousel_server.turn import Constraint, Settings, Tool
 
+log = logging.getLogger(__name__)
+
+DeviceChoice = Literal["auto", "cpu", "cuda"]
 INVALID, MISSING, POISONED, GPU_MEMORY, DOES_NOT_FIT = 64, 66, 70, 71, 78
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
@@ -41,6 +45,7 @@ class Source:
     engine: Literal["torch", "scripted", "uniform"]
     limits: Limits
     settings: EngineSettings
+    device: DeviceChoice = "auto"  # auto: the GPU if there is one
     model_sampling: bool = False  # the checkpoint's sampling defaults instead of greedy
     threads: int | None = None
 
@@ -70,7 +75,7 @@ class Loaded:
 
 
 def blueprint(source: Source) -> Blueprint:
-    """Read the checkpoint's shape and plan its bytes. Raises StartError 66 or 78."""
+    """Read the checkpoint's shape and plan its bytes. Raises StartError 66, 70 or 78."""
     path = source.folder / "config.json"
     try:
         shape = ModelShape.from_config(json.loads(path.read_text(encoding="utf-8")), source.model)
@@ -122,11 +127,8 @@ def load_model(sketch: Blueprint, progress: Callable[[float, str], None]) -> Loa
     context, slots = settings.context_tokens or 0, settings.gpu_state_slots or 1
 
     def make_engine() -> Engine:
-        progress(0.1, "loading the weights")
         if source.engine == "torch":
-            return load(
-                source.model, context_tokens=context, slots=slots, drafts=settings.drafts, threads=source.threads
-            )
+            return start_engine(sketch, progress)
         from carousel_server.engine.scripted import ScriptedEngine
         from carousel_server.engine.uniform import UniformEngine
 
@@ -144,14 +146,53 @@ def _vocabulary(source: Source) -> Any:
     return ByteVocabulary()
 
 
+def start_engine(sketch: Blueprint, progress: Callable[[float, str], None]) -> Engine:
+    """The engine of the plan's device, with the sizes that the plan counted."""
+    source, planned, settings = sketch.source, sketch.plan, sketch.plan.engine
+
+    def further(share: float, what: str) -> None:
+        progress(0.1 + 0.9 * share, f"loading onto the GPU: {what}")
+
+    progress(0.1, f"loading the weights ({planned.device})")
+    return load(
+        source.model,
+        context_tokens=settings.context_tokens,
+        slots=settings.gpu_state_slots or 1,
+        drafts=settings.drafts,
+        threads=source.threads,
+        device=planned.device,
+        expert_pool_bytes=settings.expert_pool_bytes,
+        prefill_rows=settings.prefill_chunk or 1024,
+        progress=further,
+    )
+
+
 def _device(source: Source) -> tuple[Device, int | None]:
-    if source.engine != "torch":
+    """Where the model runs, and the bytes that are free on a GPU. A GPU that was asked for and is not there, or does
+    not answer, is StartError 70: the model must not run slowly elsewhere unnoticed."""
+    if source.engine != "torch" or source.device == "cpu":
         return "cpu", None
     import torch
 
     if not torch.cuda.is_available():
+        why = "this torch was built without CUDA" if torch.version.cuda is None else "torch finds no usable device"
+        if source.device == "cuda":
+            raise StartError(POISONED, f"--device cuda: {why}; look at the node's driver, or serve with --device cpu")
+        log.info("running on the CPU: %s", why)
         return "cpu", None
-    return "cuda", int(torch.cuda.mem_get_info()[1])
+    try:
+        return "cuda", int(torch.cuda.mem_get_info()[0])
+    except RuntimeError as error:
+        raise StartError(POISONED, f"the GPU does not answer: {error}") from None
+
+
+def device_code(error: BaseException) -> int | None:
+    """The exit code for an error of the GPU, in the words of torch and of the driver; None for any other."""
+    if not isinstance(error, RuntimeError | EngineError):
+        return None
+    if "out of memory" in str(error):
+        return GPU_MEMORY
+    return POISONED if "CUDA" in str(error) else None
 
 
 def container_bytes(files: tuple[Path, ...]) -> int | None:

@@ -25,7 +25,7 @@ from carousel_server.connection import WireLimits
 from carousel_server.hop import Hop
 from carousel_server.http import Port, listen
 from carousel_server.identity import Identity
-from carousel_server.loader import GPU_MEMORY, INVALID, POISONED, Blueprint, Source, StartError, blueprint, load_model
+from carousel_server.loader import INVALID, MISSING, Blueprint, Source, StartError, blueprint, device_code, load_model
 from carousel_server.local_service import LocalService
 from carousel_server.peers import Forwarder
 from carousel_server.routes import Routes
@@ -33,6 +33,7 @@ from carousel_server.stage import ModelCard, Stage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+FAULT = 1  # exit code of a fault in the server itself
 SHUTDOWN_SECONDS = 10.0  # of SIGTERM's drain: running requests may end by themselves
 FRAME_SECONDS = 3.0  # for the last frames of what did not
 
@@ -110,8 +111,8 @@ class Server:
         def progress(share: float, message: str) -> None:
             loop.call_soon_threadsafe(self._progress, share, message)
 
-        def fatal(message: str) -> None:
-            loop.call_soon_threadsafe(self._fatal, message)
+        def fatal(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._fatal, error)
 
         try:
             loaded = await in_daemon_thread(lambda: load_model(self.sketch, progress))
@@ -132,7 +133,7 @@ class Server:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._fail(start_code(error), f"the model cannot be loaded: {error}")
+            self._fail(device_code(error) or MISSING, f"the model cannot be loaded: {error}")
             log.debug("loading failed", exc_info=error)
             return
         service.limits_generation = self.setup.generation
@@ -157,9 +158,10 @@ class Server:
         self.stage.progress, self.stage.message = share, message
         log.info("loading %.0f%%: %s", share * 100, message)
 
-    def _fatal(self, message: str) -> None:
-        """The device is lost: say so for a moment, then end; kubelet starts a fresh process."""
-        self._fail(GPU_MEMORY if "out of memory" in message.lower() else POISONED, f"the device is lost: {message}")
+    def _fatal(self, error: Exception) -> None:
+        """Nothing can be generated any more: end at once; kubelet starts a fresh process."""
+        code = device_code(error)
+        self._fail(code or FAULT, f"{'the device is lost' if code else 'the worker cannot go on'}: {error}")
 
     def _fail(self, code: int, message: str) -> None:
         log.critical("%s (exit code %d)", message, code)
@@ -191,14 +193,6 @@ class Server:
     def _busy(self, service: LocalService) -> bool:
         counts = service.state().requests
         return bool(counts.queued + counts.running or self.routes.hop.busy)
-
-
-def start_code(error: Exception) -> int:
-    """The exit code for an engine that could not be made."""
-    text = f"{type(error).__name__} {error}".lower()
-    if "out of memory" in text:
-        return GPU_MEMORY
-    return POISONED if "cuda" in text and "error" in text else 66
 
 
 async def until(done: Callable[[], bool], seconds: float) -> None:

@@ -24,7 +24,7 @@ class WorkerThread:
         core: Core,
         load: Callable[[], Engine],
         make: Callable[[Engine], Worker],
-        on_fatal: Callable[[str], None],
+        on_fatal: Callable[[Exception], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine: Future[Engine] = Future()
@@ -78,11 +78,11 @@ class WorkerThread:
         except EngineError as error:
             log.critical("the device is lost: %s", error)
             worker.abandon(f"the device is lost: {error}")
-            self._on_fatal(str(error))
+            self._on_fatal(error)
         except Exception as error:
             log.critical("the worker cannot go on", exc_info=error)
             worker.abandon("the server failed inside; its log has the cause")
-            self._on_fatal(f"the worker cannot go on: {error}")
+            self._on_fatal(error)
 
     def _sweep(self) -> None:
         now = self._clock()

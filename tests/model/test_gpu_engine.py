@@ -168,6 +168,17 @@ def test_a_pool_of_few_slots_says_what_all_resident_experts_say(gpu):
     assert 0 < missed <= selected
 
 
+@pytest.mark.parametrize("pool_bytes", [None, 1])
+def test_an_fp8_checkpoint_from_files_has_the_cpu_engines_logits(tmp_path, pool_bytes):
+    from carousel_server.engine import load
+
+    from tests.model.gpu_files import compare, released_layout
+
+    folder = released_layout(tmp_path, layers=8)
+    found = load(str(folder), context_tokens=512, slots=1, drafts=0, device="cuda", expert_pool_bytes=pool_bytes)
+    assert compare(folder, found, rows=100, steps=40) < 1e-3
+
+
 def test_sampled_tokens_are_the_cpu_engines(cpu, gpu):
     sampler = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02}
     draw = random.Random(3)

@@ -106,6 +106,21 @@ def test_a_pod_gets_one_gpu_in_the_way_it_asks(gpu: Object, resources: Object, c
     assert made.get("claims") == claims
 
 
+@pytest.mark.parametrize(
+    ("change", "device"),
+    [
+        ({}, None),
+        ({"gpu": {"none": True}}, "cpu"),
+        (at("model.preset", "qwen3.8-flash-next-fp8"), "cuda"),
+        ({**at("model.preset", None), "resources": {"hostMemory": "8Gi"}}, "cuda"),
+    ],
+    ids=["tiny", "no GPU", "preset", "any checkpoint"],
+)
+def test_a_pod_with_a_gpu_never_serves_on_the_cpu_unnoticed(change: Object, device: str | None) -> None:
+    source = {} if device in (None, "cpu") else CLAIM
+    assert arguments(source, change).get("--device") == device
+
+
 def test_secrets_are_files_and_never_variables() -> None:
     made = pod_spec(at("auth.apiKeysSecretRef.name", "keys"))
     found = mounts(made["containers"][0])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from carousel_server.allocations import cpu_state
 from carousel_server.build import reply_maker
 from carousel_server.engine import EMBEDDED, load
 from carousel_server.limits import EngineSettings, Limits, PrefixCacheLimits
@@ -131,7 +132,8 @@ def test_drafts_were_verified_and_sequences_moved(engines, text_side):
 def test_the_plans_figures_are_the_engines(engines):
     info = engines(4, 2).info
     tiny = PRESETS["tiny"]
-    assert (info.fixed_state_bytes, info.token_state_bytes) == (tiny.fixed_state_bytes(4), tiny.token_state_bytes(4))
+    state = cpu_state(tiny, 512, 2)
+    assert (info.fixed_state_bytes, info.token_state_bytes) == (state.fixed, state.token)
     assert info.vocab_size == tiny.vocab
     found = plan(tiny, Limits(), EngineSettings(context_tokens=512), device="cpu")
     assert found.sequence_bytes == info.fixed_state_bytes + 512 * info.token_state_bytes

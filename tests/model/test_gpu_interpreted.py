@@ -1,0 +1,80 @@
+"""The GPU engine without a GPU: the same files, layouts and kernels, interpreted on the CPU."""
+
+import itertools
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from carousel_server import loader
+from carousel_server.allocations import ALIGNMENT
+from carousel_server.engine import gpu_start
+from carousel_server.engine.checkpoint import Checkpoint
+from carousel_server.engine.gpu import GpuEngine
+from carousel_server.limits import EngineSettings, GiB, Limits
+from carousel_server.memory_plan import rows_by_key
+
+from tests.model.gpu_files import compare, released_layout
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def fp8(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return released_layout(tmp_path_factory.mktemp("released"))
+
+
+def start(folder: Path, pool_bytes: int | None = None, **more):
+    settings = {"context_tokens": 64, "slots": 1, "drafts": 0, "prefill_rows": 64, **more}
+    return gpu_start.start(folder, expert_pool_bytes=pool_bytes, device=CPU, **settings)
+
+
+@pytest.mark.parametrize(("pool_bytes", "slots"), [(None, 8), (1, 2)], ids=["resident", "pool"])
+def test_an_fp8_checkpoint_from_files_has_the_cpu_engines_logits(fp8, pool_bytes, slots):
+    found = start(fp8, pool_bytes)
+    assert (found.pool.slots, found.pool.dtype) == (slots, torch.float8_e4m3fn)
+    assert compare(fp8, found, rows=9, steps=2) < 1e-4
+    selected, missed = found.pool.counts().sum(0).tolist()
+    assert (missed > 0) is (slots < 8)
+    assert missed <= selected
+
+
+def test_missed_experts_lie_where_the_kernel_can_copy_them_from(fp8):
+    found, checkpoint = start(fp8, 1), Checkpoint(fp8)
+    assert bool((found.pool.source % ALIGNMENT == 0).all())
+    for layer, name in itertools.product(range(4), ("gate_proj", "up_proj", "down_proj")):
+        stored = checkpoint.tensor(f"model.language_model.layers.{layer}.mlp.experts.5.{name}.weight")
+        assert stored.data_ptr() % ALIGNMENT, "the file itself would have done"
+        held = found.pool._held[layer].parts[5][("gate_proj", "up_proj", "down_proj").index(name)]
+        assert held.data_ptr() in found.pool.source[layer, 5].tolist()
+        assert torch.equal(held.view(torch.uint8), stored.view(torch.uint8))
+
+
+def test_a_start_tells_how_far_it_is(fp8):
+    told: list[tuple[float, str]] = []
+    start(fp8, 1, drafts=2, progress=lambda share, what: told.append((share, what)))
+    assert told[0] == (0.0, "dense weights")
+    assert [what for _, what in told if "layer" in what] == [f"experts of layer {i} of 5" for i in range(1, 6)]
+    assert all(a <= b for (a, _), (b, _) in itertools.pairwise(told))
+    assert told[-1][0] < 1
+
+
+@pytest.mark.parametrize("drafts", [0, 2])
+def test_the_loader_starts_this_engine_on_a_gpu_with_the_sizes_it_planned(fp8, monkeypatch, drafts):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (4 * GiB, 4 * GiB))
+    monkeypatch.setattr(gpu_start, "start", partial(gpu_start.start, device=CPU))
+    each = 3 * 32 * 64
+    settings = EngineSettings(context_tokens=64, drafts=drafts, expert_pool_bytes=5 * each * 3 + 1, gpu_state_slots=2)
+    sketch = loader.blueprint(loader.Source(str(fp8), "torch", Limits(), settings, device="cuda"))
+    told: list[tuple[float, str]] = []
+    engine = loader.start_engine(sketch, lambda share, what: told.append((share, what)))
+    assert isinstance(engine, GpuEngine)
+    layers = 5 if drafts else 4
+    assert engine.pool.slots == (5 * each * 3 + 1) // (layers * each)
+    assert (engine.info.slots, engine.info.context_tokens, engine.info.max_drafts) == (2, 64, drafts)
+    assert sketch.plan.sequence_bytes == engine.info.fixed_state_bytes + 64 * engine.info.token_state_bytes
+    memory, planned = engine.pool.memory, rows_by_key(sketch.plan.gpu)
+    assert planned["expert pool"] + planned["expert streams"] >= memory.nbytes
+    assert told[0][0] < told[-1][0] < 1
+    assert "GPU" in told[-1][1]
