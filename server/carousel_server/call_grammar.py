@@ -4,6 +4,8 @@ Required parameters come in the declared order, optional ones may be left out. A
 none of the call's own marks, so the parser reads back exactly what the grammar meant; every other value is JSON as the
 template prints it. Keywords of a tool's schema that a grammar cannot hold (`pattern` of a raw string, `not`, ...) are
 advice to the model, as they are without a grammar.
+
+Where text may stand before a call, it holds no mark that opens one, so the mark's control token is where a call begins.
 """
 
 import json
@@ -16,6 +18,8 @@ from carousel_server.tool_value import enumerated, properties, types
 from carousel_server.turn import Tool
 
 _RAW = r"/(?s:.*)/ & ~/(?s:.*)<\/?(parameter|function)(?s:.*)/"
+_TEXT = r"/(?s:.+)/ & ~/(?s:.*)<(tool_call>|function=)(?s:.*)/"
+_REST = r"/(?s:.*)/ & ~/(?s:.*)<\/tool_call>(?s:.*)/"
 _AS_TEMPLATE_PRINTS = {
     "whitespace_flexible": False,
     "item_separator": ", ",
@@ -25,20 +29,25 @@ _AS_TEMPLATE_PRINTS = {
 }
 
 
-def call_rules(tools: Sequence[Tool], control_tokens: Mapping[str, int], *, parallel: bool) -> str:
+def call_rules(tools: Sequence[Tool], control_tokens: Mapping[str, int], *, parallel: bool, optional: bool) -> str:
     """Rules whose head is `calls`: one call, or with `parallel` one or more, one a line.
 
+    With `optional` there is also TEXT, for what stands before a call, and a tool that is not strict may be called with
+    anything.
     Raises Failure `unsupported` for a parameter whose name cannot stand between the marks.
     """
     rules = [f"calls: call{' (NEWLINE call)*' if parallel else ''}", 'NEWLINE: "\\n"', f"RAW: {_RAW}"]
+    rules += [f"TEXT: {_TEXT}", f"REST: {_REST}"] if optional else []
     rules.append("call: " + " | ".join(f"call_{n}" for n in range(len(tools))))
     opener, closer = (_control(mark, control_tokens) for mark in (TOOL, END_TOOL))
     for n, tool in enumerate(tools):
-        parts = []
+        head, parts = _text(f"\n{CALL}{tool.name}>\n"), []
+        if optional and not tool.strict:
+            rules.append(f"call_{n}: {opener} {head} REST {closer}")
+            continue
         for i, (key, schema, required) in enumerate(_parameters(tool)):
             parts.append(f"parameter_{n}_{i}" + ("" if required else "?"))
             rules += _parameter_rules(f"{n}_{i}", key, schema, tool)
-        head = _text(f"\n{CALL}{tool.name}>\n")
         rules.append(f"call_{n}: {opener} {' '.join([head, *parts, _text(END_CALL + chr(10))])} {closer}")
     return "\n".join(rules)
 

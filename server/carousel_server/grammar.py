@@ -8,6 +8,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -125,14 +126,15 @@ class GrammarCompiler:
         param = "response_format.json_schema.schema"
         if constraint.kind == "call":
             param = next(
-                (f"tools[{n}].function.parameters" for n, tool in enumerate(tools) if self._alone(tool)), "tools"
+                (f"tools[{n}].function.parameters" for n, tool in enumerate(tools) if self._alone(constraint, tool)),
+                "tools",
             )
         return Failure(code, f"The schema cannot be enforced: {' '.join(reason.split())}", param=param)
 
-    def _alone(self, tool: Tool) -> str:
+    def _alone(self, constraint: Constraint, tool: Tool) -> str:
         """Why this one tool cannot be enforced, "" when it can."""
         try:
-            return self._wrong(grammar_source(Constraint("call"), (tool,), self._tokenizer, parallel=False))
+            return self._wrong(grammar_source(replace(constraint, name=None), (tool,), self._tokenizer, parallel=False))
         except RecursionError as error:
             return str(error)
 
@@ -161,7 +163,8 @@ def compile(constraint: Constraint, tools: Sequence[Tool], tokenizer: Tokenizer,
 def grammar_source(constraint: Constraint, tools: Sequence[Tool], tokenizer: Tokenizer, *, parallel: bool) -> str:
     """The grammar as llguidance reads it.
 
-    kind `call`: calls only, exactly one if `name` is set. The JSON kinds: the JSON value, or calls if there are tools.
+    kind `call`: calls only, exactly one if `name` is set; with `optional`, text and then calls, either may be missing.
+    The JSON kinds: the JSON value, or calls if there are tools.
     """
     rules = []
     if constraint.kind == "call":
@@ -172,13 +175,13 @@ def grammar_source(constraint: Constraint, tools: Sequence[Tool], tokenizer: Tok
                 "invalid_request", f"tool_choice asks for a call, but no tool{name} is declared.", param="tool_choice"
             )
         parallel = parallel and constraint.name is None
-        rules.append("start: calls")
+        rules.append("start: TEXT? calls?" if constraint.optional else "start: calls")
     else:
         schema = constraint.schema if constraint.kind == "json_schema" else {"type": "object"}
         body = {**(schema or {}), "x-guidance": {"whitespace_pattern": _WHITESPACE}}
         rules += [f"start: json{' | calls' if tools else ''}", f"json: %json {json.dumps(body, ensure_ascii=False)}"]
     if tools:
-        rules.append(call_rules(tools, tokenizer.control_tokens, parallel=parallel))
+        rules.append(call_rules(tools, tokenizer.control_tokens, parallel=parallel, optional=constraint.optional))
     source: str = llguidance.LLMatcher.grammar_from_lark("\n".join(rules))
     return source
 

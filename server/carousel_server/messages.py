@@ -15,16 +15,22 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class Strict(BaseModel):
-    """Nothing is coerced, nothing is ignored; a field that is null counts as absent."""
+    """Nothing is coerced, nothing is ignored; a field that is null counts as absent. To JSON, 1.0 is an integer."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_nulls(cls, value: Any) -> Any:
+    def _as_json_means_it(cls, value: Any) -> Any:
         if isinstance(value, dict):
-            return {k: v for k, v in value.items() if v is not None}
+            return {
+                k: [*map(_whole, v)] if isinstance(v, list) else _whole(v) for k, v in value.items() if v is not None
+            }
         return value
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text_part(part: Any) -> Any:

@@ -129,6 +129,9 @@ def _allow_nulls(schema: dict[str, Any]) -> None:
     required = schema.get("required", ())
     for name, member in schema.get("properties", {}).items():
         options = member.get("anyOf", [])
+        for option in options:
+            if "patternProperties" in option:
+                option["additionalProperties"] = False
         if name not in required and {"type": "null"} not in options:
             described = {key: member.pop(key) for key in ("default", "description", "title") if key in member}
             schema["properties"][name] = {**described, "anyOf": [member, {"type": "null"}]}

@@ -86,13 +86,13 @@ class Preparer:
             tokens = self._plain(request)
         else:
             check_order(turn.history, request.messages)
-            _check_constraint(request, tools, has_tools=bool(tools))
+            constraint = _constraint(request, tools)
             messages = (*turn.history, *request.messages)
             parallel = turn.settings.parallel_tool_calls
             rendered = self.template.render(messages, tools, parallel=parallel, first=len(turn.history))
             tokens, boundaries = rendered.tokens, rendered.boundaries
-            if request.constraint is not None:
-                grammar = self.compile_grammar(request.constraint, tools, parallel)
+            if constraint is not None:
+                grammar = self.compile_grammar(constraint, tools, parallel)
         new = _output_tokens(request, turn, len(tokens), limits)
         return PreparedTurn(
             request=replace(request, tools=tools, settings=turn.settings),
@@ -126,11 +126,13 @@ def _check_ids(ids: Sequence[int], valid: int, param: str) -> None:
             raise Failure("invalid_request", f"{param}: {token} is no token id; they end at {valid - 1}.", param=param)
 
 
-def _check_constraint(request: TurnRequest, tools: tuple[Tool, ...], *, has_tools: bool) -> None:
+def _constraint(request: TurnRequest, tools: tuple[Tool, ...]) -> Constraint | None:
+    """What the reply must look like: what was asked for, or what strict tools ask for."""
     constraint = request.constraint
-    strict = [tool.name for tool in tools if tool.definition["function"].get("strict")]
-    if constraint is not None and constraint.kind == "call":
-        if not has_tools:
+    if constraint is None:
+        return Constraint("call", optional=True) if any(tool.strict for tool in tools) else None
+    if constraint.kind == "call":
+        if not tools:
             raise Failure("invalid_request", "tool_choice needs tools; declare them.", param="tool_choice")
         if constraint.name is not None and all(tool.name != constraint.name for tool in tools):
             names = ", ".join(tool.name for tool in tools)
@@ -139,20 +141,13 @@ def _check_constraint(request: TurnRequest, tools: tuple[Tool, ...], *, has_tool
                 f"tool_choice names {constraint.name}, which is not declared (declared: {names}).",
                 param="tool_choice",
             )
-        return
-    if constraint is not None and has_tools:
+    elif tools:
         raise Failure(
             "unsupported",
             "response_format cannot be enforced while tools may be called; send tool_choice none or no tools.",
             param="response_format",
         )
-    if strict:
-        raise Failure(
-            "unsupported",
-            f"strict is enforced only with tool_choice required or a named function; {strict[0]} asks for it with "
-            "auto. Drop strict or set tool_choice.",
-            param="tools",
-        )
+    return constraint
 
 
 def _output_tokens(request: TurnRequest, turn: Turn, prompt: int, limits: Limits) -> int:

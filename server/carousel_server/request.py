@@ -25,6 +25,7 @@ from carousel_server.turn import Constraint, Settings, TurnRequest
 
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,128}$"
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+PromptText = Annotated[str, Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 # Fields of other servers, and why they are refused here; all others are refused with the nearest known name.
@@ -134,9 +135,11 @@ class ChatBody(OneTurn):
 class CompletionBody(OneTurn):
     """`POST /v1/completions`: plain text or token ids, no template."""
 
-    prompt: str | list[TokenId] | Annotated[list[str], Field(min_length=1, max_length=1)] = Field(
-        description="Text, or token ids."
-    )
+    prompt: (
+        PromptText
+        | Annotated[list[TokenId], Field(min_length=1)]
+        | Annotated[list[PromptText], Field(min_length=1, max_length=1)]
+    ) = Field(description="Text, or token ids.")
     logprobs: int | None = Field(None, ge=0, le=20, description="Log probabilities with this many alternatives.")
 
 
@@ -261,8 +264,6 @@ def completion_request(body: CompletionBody, *, id: str, key: str, defaults: Set
     prompt = body.prompt if isinstance(body.prompt, str) else tuple(body.prompt)
     if isinstance(prompt, tuple) and prompt and isinstance(prompt[0], str):
         prompt = prompt[0]
-    if not prompt:
-        raise Failure("invalid_request", "prompt is empty; send text or token ids.", param="prompt")
     return TurnRequest(
         id=id,
         key=key,

@@ -43,6 +43,11 @@ class Tool:
         found = self.definition.get("function", {}).get("parameters")
         return found if isinstance(found, Mapping) else {}
 
+    @property
+    def strict(self) -> bool:
+        """Must every call follow the schema, also where the model may as well write text?"""
+        return bool(self.definition.get("function", {}).get("strict"))
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -73,11 +78,15 @@ class RngState:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a grammar must enforce. kind `call`: one of `tools` must be called (exactly one if `name` is set)."""
+    """What a grammar must enforce. kind `call`: one of the tools must be called (exactly one if `name` is set).
+
+    With `optional` text may stand before the calls or instead of them, and only calls of strict tools follow a schema.
+    """
 
     kind: Literal["call", "json_object", "json_schema"]
     name: str | None = None
     schema: Mapping[str, Any] | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True)

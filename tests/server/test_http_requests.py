@@ -16,6 +16,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("an effort", {"reasoning_effort": "high"}, "unsupported", "reasoning_effort", "effort"),
     ("a guided grammar", {"guided_json": {}}, "unsupported", "guided_json", "response_format"),
     ("a number as text", {"temperature": "1"}, "invalid_request", "temperature", "number"),
+    ("half a token", {"max_tokens": 1.5}, "invalid_request", "max_tokens", "integer"),
     ("a boolean as number", {"max_tokens": True}, "invalid_request", "max_tokens", "integer"),
     ("a temperature of 3", {"temperature": 3}, "invalid_request", "temperature", "less than or equal to 2"),
     ("a top_p of 2", {"top_p": 2}, "invalid_request", "top_p", "less than or equal to 1"),
@@ -64,6 +65,7 @@ def test_a_request_is_refused_with_its_field_and_a_hint(
 ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("nulls everywhere", dict.fromkeys(("temperature", "stop", "tools", "tool_choice", "seed", "user", "zzz", "n"))),
     ("an integer temperature", {"temperature": 1}),
+    ("integers as JSON may write them", {"max_tokens": 9.0, "seed": 7.0, "top_k": 4e1, "n": 1.0}),
     ("n of 1", {"n": 1}),
     ("a negative seed", {"seed": -1}),
     ("a seed of 64 bits", {"seed": 2**64 - 1}),
@@ -169,10 +171,9 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
         ([{"type": "function"}], "tools[0].function"),
         ([{"type": "function", "function": {"name": "a b"}}], "tools[0].function.name"),
         ([{"type": "web_search"}], "tools[0].type"),
-        ([{"type": "function", "function": {"name": "f", "strict": True}}], "tools"),
         ([{"type": "function", "function": {"name": "f", "parameters": []}}], "tools[0].function.parameters"),
     ],
-    ids=["twice", "no function", "a name with a blank", "another type", "strict with auto", "parameters as list"],
+    ids=["twice", "no function", "a name with a blank", "another type", "parameters as list"],
 )
 def test_a_tool_is_refused_with_its_place(server: Running, tools: list[Any], param: str) -> None:
     reply = server.chat(tools=tools)
@@ -184,6 +185,15 @@ def test_a_format_and_free_calls_exclude_each_other(server: Running) -> None:
     form = {"type": "json_object"}
     assert server.chat(tools=[TOOL], response_format=form).json()["error"]["param"] == "response_format"
     assert server.chat(tools=[TOOL], response_format=form, tool_choice="required").status_code == 400
+
+
+def test_a_test_engine_says_that_it_enforces_nothing(server: Running) -> None:
+    strict = {"type": "function", "function": {**TOOL["function"], "strict": True}}  # type: ignore[dict-item]
+    for fields in ({"tools": [strict]}, {"tools": [TOOL], "tool_choice": "required"}):
+        reply = server.chat(**fields)
+        assert reply.status_code == 400
+        assert "serve a model" in reply.json()["error"]["message"]
+    assert server.chat(tools=[strict], tool_choice="none").status_code == 200
 
 
 def test_a_named_choice_must_be_declared(server: Running) -> None:
@@ -217,11 +227,16 @@ def test_every_path_and_method_that_is_not_there_has_an_error_in_the_same_shape(
 
 
 def test_completions_take_text_and_ids(server: Running) -> None:
-    for prompt in ("hello", [72, 105], ["hello"]):
+    for prompt in ("hello", [72, 105], [72.0, 105], ["hello"]):
         reply = server.http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 3})
         assert reply.status_code == 200, reply.text
         assert reply.json()["object"] == "text_completion"
-    for prompt, words in ((["a", "b"], "at most 1"), ([99_999_999], "no token id"), ("", "empty"), ([], "empty")):
+    for prompt, words in (
+        (["a", "b"], "at most 1"),
+        ([99_999_999], "no token id"),
+        ("", "at least 1"),
+        ([], "at least 1"),
+    ):
         reply = server.http.post("/v1/completions", json={"prompt": prompt})
         assert reply.status_code == 400
         assert words in reply.json()["error"]["message"], prompt

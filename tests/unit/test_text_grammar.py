@@ -121,6 +121,55 @@ def test_without_parallel_calls_one_is_all() -> None:
     assert not allows(grammar, call(name="now") + "\n" + call(name="now"))
 
 
+STRICT = Tool("set", {"function": {**SET.definition["function"], "strict": True}})
+GOOD, BAD = call(("text", "x"), ("count", "5")), call(("text", "x"), ("count", "5.5"))
+
+
+@pytest.mark.parametrize(
+    ("says", "fits"),
+    [
+        ("", True),
+        ("I only talk: a < b, <tool_call, </function>.", True),
+        (GOOD, True),
+        ("I look.\n\n" + GOOD, True),
+        (GOOD + "\n" + call(("x", "1"), name="now") + "\n" + GOOD, True),
+        (call(("x", "any\n<parameter=y>"), name="now"), True),
+        (BAD, False),
+        ("I look. " + BAD, False),
+        (GOOD + "\n" + BAD, False),
+        (GOOD + "\nand more", False),
+        (call(name="then"), False),
+        ("I look. <function=set>", False),
+        ("I look. " + GOOD[:-20], False),
+        (call(name="now")[: -len("</tool_call>")], False),
+    ],
+)
+def test_beside_free_text_a_strict_tool_is_called_by_its_schema_or_not_at_all(says: str, fits: bool) -> None:
+    assert allows(COMPILER.compile(Constraint("call", optional=True), (STRICT, NOW)), says) is fits
+
+
+def test_without_parallel_calls_free_text_is_followed_by_one() -> None:
+    grammar = COMPILER.compile(Constraint("call", optional=True), (STRICT, NOW), parallel=False)
+    assert allows(grammar, "Now. " + GOOD)
+    assert not allows(grammar, "Now. " + GOOD + "\n" + GOOD)
+
+
+def test_the_mark_of_a_call_cannot_be_spelt_in_free_text() -> None:
+    matcher = COMPILER.compile(Constraint("call", optional=True), (STRICT,)).start()
+    for token in TOKENIZER.encode("See <tool_call"):
+        matcher.accept(token)
+    assert not matcher.mask()[TOKENIZER.encode(">")[0]]
+
+
+def test_only_strict_tools_need_a_schema_that_can_be_enforced() -> None:
+    loose = tool("loose", v={"type": "objekt"})
+    optional = Constraint("call", optional=True)
+    COMPILER.compile(optional, (STRICT, loose))
+    with pytest.raises(Failure) as caught:
+        COMPILER.compile(optional, (NOW, Tool("t", {"function": {**loose.definition["function"], "strict": True}})))
+    assert caught.value.param == "tools[1].function.parameters"
+
+
 def test_the_tool_mark_is_the_control_token() -> None:
     mask = COMPILER.compile(Constraint("call"), (NOW,)).start().mask()
     assert torch.nonzero(mask).flatten().tolist() == [TOKENIZER.control_tokens["<tool_call>"]]
