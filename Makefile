@@ -28,7 +28,7 @@ demo-server: setup ## only the server on this machine, and a chat in the termina
 
 .PHONY: test
 test: ## unit, server, model and operator tests
-	@.ci/setup browser
+	@.ci/setup tests
 	$(PYTEST) tests -m "not gpu and not cluster and not api"
 	@echo "Next: make test-cluster runs the tests on a real cluster."
 

@@ -80,7 +80,7 @@ class Page:
 @pytest.fixture(scope="module")
 def driver() -> Iterator[str]:
     found = shutil.which("chromedriver")
-    assert found, "this test needs chromium and chromium-driver: .ci/setup installs them"
+    assert found, "this test needs chromium and chromium-driver: .ci/setup tests installs them"
     process = subprocess.Popen([found, "--port=0"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -107,6 +107,10 @@ def chat() -> Iterator[Running]:
         found.idle(10)
 
 
+def sessions_of(server: Running) -> list[dict[str, Any]]:
+    return list(server.http.get("/v1/sessions").json()["data"])
+
+
 def test_a_message_is_sent_by_enter_and_the_answer_streams_in(page: Page, chat: Running) -> None:
     assert page.script("document.activeElement.id") == "input"
     wait_for(lambda: "serving" in page.text("#health") and "chat" in page.text("#model"), 20)
@@ -116,11 +120,29 @@ def test_a_message_is_sent_by_enter_and_the_answer_streams_in(page: Page, chat: 
     assert page.script("document.activeElement.id") == "input"
     page.press("a second line?" + ENTER)
     wait_for(lambda: page.text(".assistant") == "Hello you|ok", 30)
-    sessions = chat.http.get("/v1/sessions").json()["data"]
+    sessions = sessions_of(chat)
     assert [session["turns"] for session in sessions] == [2]
-    if folder := os.environ.get("CAROUSEL_SCREENSHOTS"):
-        page.screenshot(Path(folder) / "chat-page.png")
     chat.http.delete(f"/v1/sessions/{sessions[0]['id']}")
+
+
+def test_a_chat_with_a_model_is_held_and_remembered(driver: str) -> None:
+    with running(engine="torch") as speaking:
+        page = Page(driver, speaking.url + "/")
+        try:
+            wait_for(lambda: "serving" in page.text("#health"), 60)
+            for turn, says in enumerate(("Hello! My name is Ada.", "What is 12 + 30?", "What is my name?"), start=1):
+                page.press(says + ENTER)
+                wait_for(lambda turn=turn: [session["turns"] for session in sessions_of(speaking)] == [turn], 60)
+                wait_for(lambda: page.script("document.querySelector('#stop').disabled"), 10)
+            answers = page.text(".assistant").split("|")
+            assert len(answers) == 3
+            assert "42" in answers[1]
+            assert "Ada" in answers[2]
+            if folder := os.environ.get("CAROUSEL_SCREENSHOTS"):
+                page.screenshot(Path(folder) / "chat-page.png")
+        finally:
+            page.close()
+        speaking.idle(30)
 
 
 def test_escape_and_the_button_stop_a_reply(page: Page, chat: Running) -> None:
@@ -131,7 +153,7 @@ def test_escape_and_the_button_stop_a_reply(page: Page, chat: Running) -> None:
         wait_for(lambda: page.text("#status").startswith("Stopped"), 30)
         chat.idle(10)
         page.click("#new")
-    assert all(session["turns"] == 0 for session in chat.http.get("/v1/sessions").json()["data"])
+    assert all(session["turns"] == 0 for session in sessions_of(chat))
 
 
 def test_a_call_is_shown_and_can_be_answered(page: Page, chat: Running) -> None:
@@ -149,7 +171,7 @@ def test_a_call_is_shown_and_can_be_answered(page: Page, chat: Running) -> None:
 def test_errors_are_told_in_words(page: Page, chat: Running) -> None:
     page.press("first" + ENTER)
     wait_for(lambda: page.text(".assistant") == "ok", 30)
-    for session in chat.http.get("/v1/sessions").json()["data"]:
+    for session in sessions_of(chat):
         chat.http.delete(f"/v1/sessions/{session['id']}")
     page.press("second" + ENTER)
     wait_for(lambda: "Start a new one" in page.text(".error"), 30)
