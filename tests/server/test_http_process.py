@@ -177,3 +177,23 @@ def test_help_lists_every_command_and_every_exit_code(capsys: pytest.CaptureFixt
 
 def test_the_ordinal_comes_from_the_pods_name() -> None:
     assert [ordinal_of(name) for name in ("chat-0", "my-chat-12", "", "chat", "chat-x")] == [0, 12, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "words"), [("lost", 70, "CUDA error"), ("out_of_memory", 71, "CUDA out of memory")]
+)
+def test_a_device_that_fails_under_way_ends_the_process_with_its_code(
+    tmp_path: Path, then: str, code: int, words: str
+) -> None:
+    with process(tmp_path) as server:
+        other = chat_body(script("x", then="stall"), stream=True)
+        with server.http.stream("POST", "/v1/chat/completions", json=other) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            failed = server.http.post("/v1/chat/completions", json=chat_body(script("y", then=then)))
+            assert failed.status_code >= 500
+            assert failed.json()["error"]["message"]
+            assert "error" in events_of("\n".join(lines))[-1]  # the other one is told too
+        assert server.child.wait(30) == code
+        server.log.seek(0)
+        assert f"carousel-server: the device is lost: {words}" in server.log.read()

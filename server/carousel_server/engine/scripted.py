@@ -3,7 +3,8 @@
 When the last user message is a JSON object with `pieces`, each piece is one token of the reply: a string, or raw bytes
 as `{"hex": "e282"}`. `delay_ms` is slept before each token, `prefill_ms` in each prefill chunk from where it is read.
 `then` says what follows the pieces: `stop` (the default), `length` (the last piece again, until the token limit),
-`error` (the engine fails), `stall` (tokens without text, until someone cancels). Any other message is answered `ok`.
+`error` (the engine fails), `lost` and `out_of_memory` (the device does, and the process ends), `stall` (tokens without
+text, until someone cancels). Any other message is answered `ok`.
 """
 
 import json
@@ -18,9 +19,14 @@ from carousel_server.engine.host import TOKEN_BYTES, HostEngine, HostSequence
 from carousel_server.engine.protocol import EngineError, EngineInfo, SamplerParams, Selected
 
 STALL_SECONDS = 0.01
-END, FAIL, STALL, REPEAT = -1, -2, -3, -4
+END, STALL, REPEAT = -1, -2, -3
+_FAILURES = {  # what the engine says, and whether the device is lost
+    -4: ("the script asked for a failure", False),
+    -5: ("CUDA error: the script lost the device", True),
+    -6: ("CUDA out of memory: the script asked for too much", True),
+}
 _PREFILL_MS = re.compile(rb'"prefill_ms"\s*:\s*(\d{1,5})')
-_THEN = {"stop": END, "error": FAIL, "stall": STALL, "length": REPEAT}
+_THEN = {"stop": END, "stall": STALL, "length": REPEAT, "error": -4, "lost": -5, "out_of_memory": -6}
 
 
 class ScriptedEngine(HostEngine):
@@ -68,8 +74,9 @@ class ScriptedEngine(HostEngine):
         if delay:
             self._sleep(delay / 1000)
         token = script[min(1 + seq.at, len(script) - 1)]
-        if token == FAIL:
-            raise EngineError("the script asked for a failure")
+        if token in _FAILURES:
+            message, fatal = _FAILURES[token]
+            raise EngineError(message, fatal=fatal)
         if token == STALL:
             self._sleep(STALL_SECONDS)
             token = self._silence
