@@ -155,6 +155,29 @@ def test_cancelling_what_has_ended_or_never_was_is_404(server: Running) -> None:
     assert server.http.post("/v1/requests/never/cancel").json()["error"]["code"] == "not_found"
 
 
+def test_a_reply_that_is_decided_cannot_be_cancelled_any_more(server: Running) -> None:
+    session = server.session()
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", server.port))
+    sock.settimeout(20)
+    # A JSON reply larger than the sockets hold: decided before its first byte, written only as it is read.
+    pieces = script("z" * 3000, then="length")
+    send(sock, chat_body(pieces, session_id=session, request_id="decided", max_tokens=1000), close=True)
+    assert sock.recv(1) == b"H"
+    for _ in range(2):
+        late = server.http.post("/v1/requests/decided/cancel")
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "already_completed")
+    head, _, body = receive_all(sock).partition(b"\r\n\r\n")
+    assert head.startswith(b"TTP/1.1 200 OK")
+    assert len(json.loads(body)["choices"][0]["message"]["content"]) == 3_000_000
+    sock.close()
+    server.idle(10)
+    assert server.http.get(f"/v1/sessions/{session}").json()["turns"] == 1
+    gone = server.http.post("/v1/requests/decided/cancel")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+
+
 def test_an_id_in_use_is_409(server: Running) -> None:
     body = chat_body(script("x", then="stall"), stream=True, request_id="twice")
     with server.http.stream("POST", "/v1/chat/completions", json=body) as reply:
@@ -269,14 +292,14 @@ def test_fifty_clients_that_leave_at_random_moments_leave_nothing_behind(server:
     wait_for(lambda: len(server.server.ports[0].server_state.tasks) == 0)
 
 
-def raw(body: dict) -> bytes:  # type: ignore[type-arg]
+def raw(body: dict, *, close: bool = False) -> bytes:  # type: ignore[type-arg]
     content = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
-    return head.encode() + content
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+    return (head + ("connection: close\r\n" if close else "") + "\r\n").encode() + content
 
 
-def send(sock: socket.socket, body: dict) -> None:  # type: ignore[type-arg]
-    sock.sendall(raw(body))
+def send(sock: socket.socket, body: dict, *, close: bool = False) -> None:  # type: ignore[type-arg]
+    sock.sendall(raw(body, close=close))
 
 
 def receive_all(sock: socket.socket) -> bytes:
