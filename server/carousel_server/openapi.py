@@ -56,10 +56,15 @@ _REPLIES = {
     "list_models": "ModelList",
     "show_model": "Model",
 }
+_EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "description": "A chunk as JSON, an object with `error`, or [DONE]."}},
+}
 
 
 def document(*, keys_required: bool) -> dict[str, Any]:
-    """OpenAPI 3.1."""
+    """OpenAPI 3.2: the first version that has a word for the events of a stream."""
     schemas = {**_reply_schemas(), **_body_schemas(ChatBody, CompletionBody, SessionBody)}
     paths: dict[str, dict[str, Any]] = {}
     for path, method, name in OPERATIONS:
@@ -72,7 +77,7 @@ def document(*, keys_required: bool) -> dict[str, Any]:
     metrics = {"200": _content("text/plain", None, "Prometheus text.")}
     paths["/metrics"] = {"get": {"operationId": "metrics", "responses": metrics, "security": []}}
     found: dict[str, Any] = {
-        "openapi": "3.1.0",
+        "openapi": "3.2.0",
         "info": {"title": "Carousel", "version": _version(), "description": "Chat with in-memory sessions."},
         "paths": paths,
         "components": {"schemas": schemas},
@@ -90,7 +95,7 @@ def _operation(path: str, name: str, *, keys_required: bool) -> dict[str, Any]:
     for status in good:
         replies[str(status)] = _content("application/json", _REPLIES[name], "Done.")
         if name in ("chat", "completion"):
-            replies[str(status)]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+            replies[str(status)]["content"]["text/event-stream"] = {"itemSchema": _EVENT}
     for status in statuses:
         codes = ", ".join(code for code, (known, _) in CODES.items() if known == status)
         replies[str(status)] = _content("application/json", "Error", f"One of: {codes}.")
