@@ -1,4 +1,7 @@
-"""The chat page in headless Chromium, driven by the keyboard as a person would. Needs chromium and chromium-driver."""
+"""The chat page in headless Chromium, driven by the keyboard as a person would. `.ci/setup tests` installs the browser.
+
+With CAROUSEL_SCREENSHOTS=docs/images the picture in the documentation is taken again.
+"""
 
 import base64
 import json
