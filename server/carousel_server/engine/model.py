@@ -25,6 +25,7 @@ from carousel_kernels import (
 from torch import Tensor
 
 from carousel_server.engine.config import ModelConfig
+from carousel_server.engine.few_rows import MOST, Few
 from carousel_server.engine.state import AttentionState, DeltaState, Ring, Slot
 from carousel_server.engine.weights import Attention, Delta, Experts, Layer, Mixer, Ngram, Weights
 
@@ -35,19 +36,39 @@ class Model:
     def __init__(self, config: ModelConfig, weights: Weights, *, capacity: int, device: torch.device) -> None:
         self.config, self.weights, self.device = config, weights, device
         self.cos, self.sin = rope.tables(capacity, config.rotary, config.theta, device)
+        self._few: dict[int, Few] = {}  # by the number of rows, made when it first occurs
 
     def forward(self, slot: Slot, start: int, rows: int, *, rewindable: bool) -> Tensor:
         """Feed the tokens start .. start + rows - 1 of `slot.tokens`; returns their streams [rows, n, H].
 
         `rewindable` keeps the state after each of the last rows, for few rows; otherwise only after the last one.
         """
-        tokens = slot.tokens[start : start + rows]
-        streams = self._embed(tokens)[:, None].repeat(1, self.config.streams, 1)
+        embedded = self._embed(slot.tokens[start : start + rows])[:, None]
+        if rows == 1 or (rewindable and rows <= MOST):
+            return self._forward_few(slot, start, embedded)
+        streams = embedded.repeat(1, self.config.streams, 1)
         for i, (layer, state) in enumerate(zip(self.weights.layers, slot.main.layers, strict=True)):
             if layer.ngram is not None:
                 streams += self._ngram(layer.ngram, slot, slot.ngram[i], streams, start)
             self._layer(layer, state, streams, start, rewindable)
         return streams
+
+    def _forward_few(self, slot: Slot, start: int, embedded: Tensor) -> Tensor:
+        rows = embedded.shape[0]
+        few = self._rows(rows)
+        few.streams.copy_(embedded)
+        cos, sin = self.cos[start : start + rows], self.sin[start : start + rows]
+        for i, (layer, state) in enumerate(zip(few.layers, slot.main.layers, strict=True)):
+            of_layer = self.weights.layers[i].ngram
+            if of_layer is not None:
+                few.streams += self._ngram(of_layer, slot, slot.ngram[i], few.streams, start)
+            layer(state, start, cos, sin)
+        return few.streams.clone()
+
+    def _rows(self, count: int) -> Few:
+        if count not in self._few:
+            self._few[count] = Few(self.config, self.weights, count, self.cos, self.sin)
+        return self._few[count]
 
     def logits(self, streams: Tensor) -> Tensor:
         """Logits [rows, V] float32 from the streams that the last layer left."""
@@ -60,8 +81,14 @@ class Model:
         the draft head's own of the row before where the model has not got that far.
         """
         layer, state, streams = self._draft_input(slot, following, hidden)
-        self._layer(layer, state, streams, start, rewindable=True)
-        return streams
+        rows = streams.shape[0]
+        if rows > MOST:
+            self._layer(layer, state, streams, start, rewindable=True)
+            return streams
+        few = self._rows(rows)
+        few.streams.copy_(streams)
+        few.draft(state, start, self.cos[start : start + rows], self.sin[start : start + rows])
+        return few.streams.clone()
 
     def draft_logits(self, streams: Tensor) -> Tensor:
         """Logits [rows, V] of the draft head: what follows the token after each row."""
