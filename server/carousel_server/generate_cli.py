@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         f"{engine.stats.drafts_accepted} of {engine.stats.drafts_proposed} drafts accepted",
         file=sys.stderr,
     )
-    return _check(engine, tokens, out) if options.check else 0
+    return _check(engine, tokens, out, greedy=options.temperature == 0) if options.check else 0
 
 
 def _prompt_tokens(options: argparse.Namespace, folder: Any, tokenizer: Any) -> list[int]:
@@ -122,7 +122,7 @@ def _generate(
     return out, (prefilled - started, time.perf_counter() - prefilled)
 
 
-def _check(engine: Any, tokens: list[int], out: list[int]) -> int:
+def _check(engine: Any, tokens: list[int], out: list[int], *, greedy: bool) -> int:
     """Every token of the answer twice: fed one by one, and with its whole text in a single pass."""
     from carousel_server.engine.protocol import SamplerParams
 
@@ -136,7 +136,8 @@ def _check(engine: Any, tokens: list[int], out: list[int]) -> int:
         ours, straight = engine.select(stepped, look), engine.select(whole, look)
         engine.release(whole)
         worst = max(worst, *(abs(a - b) for (_, a), (_, b) in zip(ours.top, straight.top, strict=True)))
-        same += ours.token == straight.token or straight.top[0][1] - straight.top[1][1] < CHECK_TOLERANCE
+        best = {ours.token, token} if greedy else {ours.token}
+        same += best == {straight.token} or straight.top[0][1] - straight.top[1][1] < CHECK_TOLERANCE
         if i + 1 < len(out):
             engine.step(stepped, token, look, 0)
     good = same == len(out) and worst <= CHECK_TOLERANCE

@@ -2,6 +2,7 @@
 
 import torch
 from carousel_server.engine import load
+from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.protocol import SamplerParams
 
 GREEDY = SamplerParams()
@@ -15,6 +16,12 @@ def open_engine(folder, *, context_tokens=512, slots=2, drafts=3):
 def kept_logits(engine, seq) -> torch.Tensor:
     """The logits of the last row, as `select` sees them."""
     return seq.slot.logits[(seq.length - 1) % engine.pool.steps].clone()
+
+
+def eager(seq):
+    """Let it draft as many tokens as it may, however they fare; returns it."""
+    seq.width = DraftWidth(DraftCost(draft=0.0, row=0.0))
+    return seq
 
 
 def feed(engine, seq, tokens, chunk):
@@ -37,7 +44,7 @@ def all_logits(engine, tokens, chunk) -> torch.Tensor:
 
 def greedy(engine, prompt, count, *, chunk=1000, drafts=0, between=None) -> list[int]:
     """`count` greedy tokens; `between(seq)` runs after every step."""
-    seq = engine.create(len(prompt) + count + 4)
+    seq = eager(engine.create(len(prompt) + count + 4))
     feed(engine, seq, prompt, chunk)
     out = [engine.select(seq, GREEDY).token]
     while len(out) < count:

@@ -1,10 +1,12 @@
 """`carousel-server inspect` and `generate`, and the thread counts behind them."""
 
+import dataclasses
 import json
 
 import pytest
 from carousel_server import generate_cli, inspect_cli
 from carousel_server.engine.threads import choose, quota, sensible
+from carousel_server.engine.torch_engine import TorchEngine
 
 
 def test_inspect_prints_the_parts_and_the_plan(capsys):
@@ -45,6 +47,18 @@ def test_generate_answers_and_checks_itself(capsys):
     assert found.out.strip() == "17 + 25 = 42."
     assert "drafts accepted" in found.err
     assert "the same" in found.err
+
+
+def test_the_check_finds_a_wrong_token(capsys, monkeypatch):
+    step = TorchEngine.step
+
+    def wrong_with_drafts(self, seq, token, sampler, drafts):
+        chosen = step(self, seq, token, sampler, drafts)
+        return [dataclasses.replace(one, token=(one.token + 1) % 3000) for one in chosen] if drafts else chosen
+
+    monkeypatch.setattr(TorchEngine, "step", wrong_with_drafts)
+    assert generate_cli.main(["embedded", "--prompt", "Hi", "--max-tokens", "6", "--check", "--threads", "1"]) == 1
+    assert "DIFFERENT" in capsys.readouterr().err
 
 
 def test_generate_is_repeatable_with_a_seed(capsys):

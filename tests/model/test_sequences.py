@@ -6,7 +6,7 @@ import pytest
 import torch
 from carousel_server.engine.protocol import EngineError, SamplerParams
 
-from tests.model.engine_kit import GREEDY, LEAST_GAP, feed, greedy, kept_logits, open_engine, random_ids
+from tests.model.engine_kit import GREEDY, LEAST_GAP, eager, feed, greedy, kept_logits, open_engine, random_ids
 
 TOKENS = 64
 
@@ -62,7 +62,31 @@ def test_any_chunk_size_gives_the_same_tokens(engine, prompts, expected, chunk):
 
 @pytest.mark.parametrize("drafts", [1, 2, 3])
 def test_drafts_give_the_same_tokens(engine, prompts, expected, drafts):
+    before = engine.stats.drafts_proposed
     assert [greedy(engine, ids, TOKENS, drafts=drafts) for ids in prompts] == expected
+    print(f"{engine.stats.drafts_proposed - before} drafts for {2 * TOKENS} tokens")
+    assert engine.stats.drafts_proposed - before > drafts * TOKENS
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(0, 3), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0)])
+def test_drafts_that_are_right_so_far_and_then_wrong_give_the_same_tokens(
+    engine, prompts, expected, right, wrong, monkeypatch
+):
+    """The random head is hardly ever right, so its proposals are replaced by ones of which `right` will be accepted."""
+    propose = engine._propose
+    for ids, text in zip(prompts, expected, strict=True):
+
+        def known(seq, slot, token, width, ids=ids, text=text):
+            propose(seq, slot, token, width)
+            at = seq.length - len(ids) + 1  # of the text: behind `token`, which is pending
+            return [*text[at : at + right], *((t + 1) % 490 for t in text[at + right : at + right + wrong])]
+
+        monkeypatch.setattr(engine, "_propose", known)
+        before = dataclasses.replace(engine.stats)
+        assert greedy(engine, ids, TOKENS, drafts=right + wrong) == text
+        steps = TOKENS // (right + 1)
+        assert engine.stats.drafts_accepted - before.drafts_accepted >= right * (steps - 1)
+        assert engine.stats.drafts_proposed - before.drafts_proposed >= (right + wrong) * (steps - 2)
 
 
 @pytest.mark.parametrize("drafts", [0, 2])
@@ -84,7 +108,7 @@ def test_two_interleaved_sequences_do_not_touch_each_other(tiny, prompts, expect
     for ids in prompts:
         if not engine.free_slots():
             engine.suspend(seqs[-1])
-        seq = engine.create(len(ids) + TOKENS + 4)
+        seq = eager(engine.create(len(ids) + TOKENS + 4))
         feed(engine, seq, ids, 64)
         seqs.append(seq)
         outs.append([engine.select(seq, GREEDY).token])
@@ -154,7 +178,7 @@ def test_a_fork_goes_on_like_its_origin_and_does_not_follow_it(engine, prompts, 
     snapshot = engine.snapshot(origin)
     for token in (1, 2, 3, 4, 5):
         engine.step(origin, token, GREEDY, 0)
-    fork = engine.create(len(prompts[1]) + TOKENS + 4)
+    fork = eager(engine.create(len(prompts[1]) + TOKENS + 4))
     engine.adopt(fork, snapshot)
     assert fork.length == len(prompts[1])
     out = [engine.select(fork, GREEDY).token]
