@@ -1,7 +1,7 @@
 """One registered turn on this pod: service.Turn over the shared core."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 from carousel_server.core import Core
@@ -52,11 +52,10 @@ class LocalTurn:
                 raise
         self._tell()
 
-    async def events(self) -> AsyncIterator[Event]:
-        """Progress, deltas, then exactly one Completion or Failed."""
+    async def events(self, seconds: float | None = None) -> list[Event]:
+        """What waits, or what comes within `seconds`."""
         self._core.waker.bind(asyncio.get_running_loop())
-        async for event in self.record.output.events():
-            yield event
+        return await self.record.output.events(seconds)
 
     def claim(self, completion: Completion) -> bool:
         """Decide completion."""

@@ -7,7 +7,7 @@ events during a turn of the worker, not one for each event.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 from carousel_server.turn import CallDelta, Completion, Event, Failed, Progress, TextDelta
 
@@ -121,23 +121,25 @@ class OutputQueue:
         return events
 
     def wake(self) -> None:
-        """On the loop's thread: the writer may look."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        """On the loop's thread: the writer may look, if there is still something."""
+        if self._events:
+            self._let_go()
 
-    async def events(self) -> AsyncIterator[Event]:
-        """Events until the last one. One reader only."""
-        while True:
-            batch = self.take()
-            for event in batch:
-                yield event
-                if isinstance(event, Completion | Failed):
-                    return
-            if batch:
-                continue
-            self._waiter = asyncio.get_running_loop().create_future()
+    async def events(self, seconds: float | None = None) -> list[Event]:
+        """Everything that waits, or what comes first; nothing if `seconds` pass before. One reader only."""
+        if not self._events:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = None if seconds is None else loop.call_later(max(0.0, seconds), self._let_go)
             try:
                 if not self._events:
                     await self._waiter
             finally:
                 self._waiter = None
+                if timer is not None:
+                    timer.cancel()
+        return self.take()
+
+    def _let_go(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

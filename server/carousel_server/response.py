@@ -5,8 +5,7 @@ and cannot be cancelled; what was not is never shown as complete.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic_core import to_json
@@ -18,30 +17,16 @@ from carousel_server.failure import Failure
 from carousel_server.http_stats import HttpStats
 from carousel_server.service import Turn
 from carousel_server.shapes import Shape
-from carousel_server.turn import CallDelta, Completion, Event, Failed, Progress, TextDelta
+from carousel_server.sse import DONE, Frames, comment, frame
+from carousel_server.turn import Completion, Failed, Progress
 
 COMMENT_SECONDS = 2.0
 PIECE_BYTES = 64 * 1024
-DONE = b"data: [DONE]\n\n"
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
-
-
-def frame(payload: Mapping[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + to_json(payload) + b"\n\n"
-
-
-def comment(progress: Progress | None) -> bytes:
-    """A line that clients skip and people read: where the request is."""
-    if progress is None:
-        return b": generating\n\n"
-    if progress.phase == "queued":
-        return f": queued {progress.done}\n\n".encode()
-    return f": prefill {progress.done}/{progress.total}\n\n".encode()
 
 
 def failure_of(event: Failed) -> Failure:
@@ -124,65 +109,72 @@ class TurnResponse(Response):
 
     async def _json(self, scope: Any, receive: Any, send: Any) -> None:
         response: JsonResponse | None = None
-        async for event in self.turn.events():
-            if isinstance(event, TextDelta | CallDelta):
-                self._note_output()
-            elif isinstance(event, Completion):
-                body = self.shape.body(event)
-                if self.turn.claim(event):
-                    self._note_completion(event)
-                    response = JsonResponse(body, headers=self.extra)
-                else:
-                    response = error_response(self._note(Failure("cancelled", "The request was cancelled.")))
-            elif isinstance(event, Failed):
-                failure = self._note(failure_of(event))
-                response = error_response(failure)
-        assert response is not None, "a turn's events end with a Completion or Failed"
+        while response is None:
+            output = False
+            for event in await self.turn.events():
+                if isinstance(event, Completion):
+                    response = self._whole(event)
+                elif isinstance(event, Failed):
+                    response = error_response(self._note(failure_of(event)))
+                elif not isinstance(event, Progress) and not output:
+                    self._note_output()
+                    output = True
         await response(scope, receive, send)
 
+    def _whole(self, completion: Completion) -> JsonResponse:
+        body = self.shape.body(completion)
+        if not self.turn.claim(completion):
+            return error_response(self._note(Failure("cancelled", "The request was cancelled.")))
+        self._note_completion(completion)
+        return JsonResponse(body, headers=self.extra)
+
     async def _stream(self, scope: Any, send: Any) -> None:
+        """All that waits goes out in one write: a writer that falls behind the worker has less to do for each token."""
         headers = [(k.encode(), v.encode()) for k, v in {**STREAM_HEADERS, **self.extra}.items()]
         if (connection := connection_of(scope)) is not None:
             connection.whole_events = True
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
-        async def write(data: bytes, more: bool = True) -> None:
-            await send_or_stall(scope, send, {"type": "http.response.body", "body": data, "more_body": more})
+        async def write(data: bytes | bytearray, more: bool = True) -> None:
+            await send_or_stall(scope, send, {"type": "http.response.body", "body": bytes(data), "more_body": more})
 
-        opened = False
-        where: Progress | None = None
-        async with contextlib.aclosing(with_pauses(self.turn.events(), COMMENT_SECONDS)) as events:
-            async for event in events:
-                if event is None:
-                    await write(comment(where))
-                    continue
+        clock, frames = asyncio.get_running_loop().time, Frames(self.shape)
+        opened, where, spoke = False, None, clock()
+        while True:
+            events = await self.turn.events(spoke + COMMENT_SECONDS - clock())
+            data, output = bytearray(), False
+            for event in events:
                 if isinstance(event, Progress):
                     if event.phase == "prefill":
-                        self.trace.note_work(asyncio.get_running_loop().time())
+                        self.trace.note_work(clock())
                     if where is None or where.phase != event.phase:
-                        await write(comment(event))
+                        data += comment(event)
+                        spoke = clock()
                     where = event
                     continue
-                where = None
                 if isinstance(event, Failed):
-                    await write(frame(self._note(failure_of(event)).body()) + DONE, more=False)
+                    await write(data + frame(self._note(failure_of(event)).body()) + DONE, more=False)
                     return
-                data = b"" if opened else b"".join(map(frame, self.shape.opening()))
-                opened = True
+                if not opened:
+                    data += frames.opening()
+                    opened = True
                 if isinstance(event, Completion):
-                    await self._finish(event, data, write)
+                    await self._finish(event, frames, data, write)
                     return
-                self._note_output()
-                if isinstance(event, TextDelta):
-                    await write(data + frame(self.shape.text(event)))
-                else:
-                    await write(data + b"".join(map(frame, self.shape.call(event))))
+                if not output:
+                    self._note_output()
+                    output, where, spoke = True, None, clock()
+                data += frames.output(event)
+                if len(data) >= PIECE_BYTES:
+                    await write(data)
+                    data.clear()
+            if clock() - spoke >= COMMENT_SECONDS:
+                data += comment(where)
+                spoke = clock()
+            if data:
+                await write(data)
 
-    async def _finish(self, completion: Completion, data: bytes, write: Any) -> None:
-        last = [self.shape.finish(completion)]
-        if self.shape.include_usage:
-            last.append(self.shape.usage(completion.usage))
-        frames = b"".join(map(frame, last))
+    async def _finish(self, completion: Completion, frames: Frames, data: bytearray, write: Any) -> None:
         if data:
             await write(data)
         if not self.turn.claim(completion):
@@ -190,7 +182,7 @@ class TurnResponse(Response):
             await write(frame(failure.body()) + DONE, more=False)
             return
         self._note_completion(completion)
-        await write(frames + DONE, more=False)
+        await write(frames.ending(completion), more=False)
 
     def _note(self, failure: Failure) -> Failure:
         self.trace.outcome = failure.code
@@ -207,37 +199,3 @@ class TurnResponse(Response):
         self.trace.prompt_tokens = completion.usage.prompt_tokens
         self.trace.cached_tokens = completion.usage.cached_tokens
         self.trace.completion_tokens = completion.usage.completion_tokens
-
-
-async def with_pauses(events: AsyncIterator[Event], seconds: float) -> AsyncGenerator[Event | None, None]:
-    """The events, and None whenever `seconds` passed without one or since the last None."""
-    loop = asyncio.get_running_loop()
-    spoke = loop.time()
-    pending: asyncio.Task[Event] | None = None
-    try:
-        while True:
-            if pending is None:
-                pending = asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait({pending}, timeout=max(0.0, spoke + seconds - loop.time()))
-            if not done:
-                spoke = loop.time()
-                yield None
-                continue
-            task, pending = pending, None
-            try:
-                event = task.result()
-            except StopAsyncIteration:
-                return
-            if not isinstance(event, Progress):
-                spoke = loop.time()
-            elif loop.time() - spoke >= seconds:
-                yield event
-                spoke = loop.time()
-                yield None
-                continue
-            yield event
-    finally:
-        if pending is not None:
-            pending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
-                await pending

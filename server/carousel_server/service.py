@@ -4,7 +4,7 @@ Methods without `async` never block. All of them belong to the event loop's thre
 Every method raises Failure (failure.py) for what a client did or must be told.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from carousel_server.admin_state import AdminState, DrainRequest
@@ -27,8 +27,10 @@ class Turn(Protocol):
     def submit(self, prepared: PreparedTurn) -> None:
         """Queue for the worker. Raises Failure queue_full, limits_exceeded, draining."""
 
-    def events(self) -> AsyncIterator[Event]:
-        """Progress, deltas, then exactly one Completion or Failed."""
+    async def events(self, seconds: float | None = None) -> list[Event]:
+        """What waits: progress, deltas, and last exactly one Completion or Failed. Waits for something; after
+        `seconds` without anything the list is empty.
+        """
 
     def claim(self, completion: Completion) -> bool:
         """Decide completion: True commits the session, False means that a cancel came first. Once."""

@@ -75,7 +75,10 @@ def test_one_wake_up_serves_every_writer_that_got_something():
         queues = [OutputQueue(10_000, waker) for _ in range(8)]
 
         async def read(one: OutputQueue) -> list[str]:
-            return [event.text async for event in one.events() if isinstance(event, TextDelta)]
+            found: list[str] = []
+            while GONE not in (events := await one.events()):
+                found += [event.text for event in events]
+            return found + [event.text for event in events[:-1]]
 
         readers = [asyncio.create_task(read(one)) for one in queues]
         await asyncio.sleep(0)
@@ -96,6 +99,22 @@ def test_one_wake_up_serves_every_writer_that_got_something():
     calls, texts = asyncio.run(run())
     assert texts == [["x"]] * 8
     assert calls == 1
+
+
+def test_waiting_in_vain_ends_with_nothing_and_an_old_wake_up_does_not_end_it():
+    async def run() -> tuple[list, list, float]:
+        found = queue()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        loop.call_later(0.01, found.wake)  # for something that was taken already
+        nothing = await found.events(0.05)
+        waited = loop.time() - began
+        loop.call_later(0.01, lambda: (found.put([TextDelta("a")]), found.wake()))
+        return nothing, await found.events(30), waited
+
+    nothing, something, waited = asyncio.run(run())
+    assert (nothing, something) == ([], [TextDelta("a")])
+    assert waited >= 0.04
 
 
 def service(engine, **options):
@@ -176,8 +195,8 @@ def test_an_idle_server_checks_itself_and_counts_what_it_finds(caplog):
     assert b"carousel_integrity_errors_total 0.0" in found.metrics()
     found.core.sessions._bytes += 7
     chat()
-    wait(lambda: found.core.stats.counts[("integrity_errors",)] == 1)
-    assert "session bytes is 7, its parts sum to 0" in caplog.text
+    wait(lambda: "session bytes is 7, its parts sum to 0" in caplog.text)
+    assert found.core.stats.counts[("integrity_errors",)] == 1
     found.stop()
 
 
