@@ -7,6 +7,7 @@ from collections.abc import Callable
 from carousel_server.core import Core
 from carousel_server.engine.protocol import Engine, EngineInfo
 from carousel_server.identity import Identity
+from carousel_server.job import ReplyMaker
 from carousel_server.limits import Limits
 from carousel_server.local_service import LocalService
 from carousel_server.memory_plan import MemoryPlan
@@ -14,7 +15,7 @@ from carousel_server.pace import Pace
 from carousel_server.reply import Reply
 from carousel_server.tokenizer import Vocabulary
 from carousel_server.turn import PreparedTurn
-from carousel_server.worker import ReplyMaker, Worker
+from carousel_server.worker import Worker
 from carousel_server.worker_thread import WorkerThread
 
 

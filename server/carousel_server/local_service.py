@@ -142,18 +142,18 @@ class LocalService:
                 used=now,
             )
             core.sessions.create(session)
-            return self._session_info(session, now)
+            return SessionInfo.of(session, now)
 
     def show_session(self, session_id: str, key: str) -> SessionInfo:
         """One session."""
         with self.core.lock:
-            return self._session_info(self._session(session_id, key), self._clock())
+            return SessionInfo.of(self._session(session_id, key), self._clock())
 
     def list_sessions(self, key: str) -> list[SessionInfo]:
         """The key's sessions, the latest used last."""
         now = self._clock()
         with self.core.lock:
-            return [self._session_info(session, now) for session in self.core.sessions if session.key == key]
+            return [SessionInfo.of(session, now) for session in self.core.sessions if session.key == key]
 
     def delete_session(self, session_id: str, key: str) -> None:
         """Drop a session that has no turn."""
@@ -166,17 +166,7 @@ class LocalService:
         with core.lock:
             positions = {record: place for place, record in enumerate(core.queue, 1)}
             return [
-                RequestInfo(
-                    id=record.id,
-                    session_id=record.request.session_id,
-                    phase=record.phase,
-                    queue_position=positions.get(record),
-                    prompt_tokens=record.prompt_tokens,
-                    cached_tokens=record.cached_tokens,
-                    output_tokens=record.output_tokens,
-                    reserved_bytes=core.ledger.get(record.number).total,
-                    age_seconds=now - record.created,
-                )
+                RequestInfo.of(record, positions.get(record), core.ledger.get(record.number).total, now)
                 for record in core.registry
                 if record.request.key == key
             ]
@@ -355,18 +345,6 @@ class LocalService:
 
     def _seed(self) -> int:
         return int.from_bytes(self._entropy(8), "little")
-
-    def _session_info(self, session: Session, now: float) -> SessionInfo:
-        return SessionInfo(
-            id=session.id,
-            created_seconds_ago=now - session.created,
-            idle_seconds=0.0 if session.turn is not None else now - session.used,
-            turns=session.turns,
-            last_request_id=session.last_request_id,
-            in_flight=session.turn is not None,
-            context_tokens=session.context_tokens,
-            history_bytes=session.bytes,
-        )
 
     def _tell(self) -> None:
         self.core.waker.flush()

@@ -1,85 +1,31 @@
 """The only caller of the engine: admits requests and gives each active one its turn, round-robin. Knows no socket.
 
-`run_once` does one unit of work and returns; the thread around it is in thread.py. A turn is one prefill chunk or one
-decode step. With more active requests than slots, the sequence whose next turn is furthest away makes room.
+`run_once` does one unit of work and returns; the thread around it is in worker_thread.py. A turn is one prefill chunk
+or one decode step. With more active requests than slots, the sequence whose next turn is furthest away makes room.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from carousel_server.core import Core
 from carousel_server.engine.protocol import Engine, EngineError, Selected, Sequence
 from carousel_server.failure import Failure
+from carousel_server.job import Job, ReplyMaker
 from carousel_server.pace import Pace, chunk_end
 from carousel_server.prefix_cache import Entry
 from carousel_server.registry import Record
 from carousel_server.sampling import Sampler
-from carousel_server.turn import (
-    CallDelta,
-    Completion,
-    FinishReason,
-    Message,
-    PreparedTurn,
-    Progress,
-    TextDelta,
-    TokenLogprob,
-    Usage,
-)
+from carousel_server.turn import CallDelta, Completion, Progress, TextDelta, Usage
 
 log = logging.getLogger(__name__)
 
 INTERNAL = Failure("generation_failed", "this turn failed inside the server; its log has the cause")
 
 
-class ReplyStage(Protocol):
-    """From tokens to text, stop strings and calls: reply.Reply."""
-
-    finish: FinishReason | None
-
-    def feed(self, selected: Selected) -> Iterable[TextDelta | CallDelta]: ...
-
-    def close(self, reason: Any) -> Iterable[TextDelta | CallDelta]: ...
-
-    @property
-    def message(self) -> Message: ...
-
-    @property
-    def logprobs(self) -> tuple[TokenLogprob, ...]: ...
-
-    @property
-    def raw_bytes(self) -> int: ...
-
-
-ReplyMaker = Callable[[PreparedTurn, int], ReplyStage]
-
-
-@dataclass(eq=False)
-class Job:
-    """A request that the worker runs. `tokens` are the rows the sequence has, or will have after the next step."""
-
-    record: Record
-    prepared: PreparedTurn
-    sampler: Sampler
-    reply: ReplyStage
-    drafts: int  # the most that a step may verify; the engine adapts below it
-    seq: Sequence | None = None
-    position: int = 0  # prompt rows fed
-    matcher: Any = None  # grammar.Matcher of a constrained reply
-    pending: int | None = None  # the selected token that was not fed yet
-    output: list[int] = field(default_factory=list)
-    finish: FinishReason | None = None
-
-    @property
-    def prefilling(self) -> bool:
-        """Prompt rows are missing, or their last row's selection."""
-        return self.pending is None
-
-
 class Worker:
-    """Turns. All methods but `run_once` belong to the thread that calls `run_once`."""
+    """Turns. Everything here belongs to the thread that calls `run_once`."""
 
     def __init__(self, core: Core, engine: Engine, reply: ReplyMaker, pace: Pace, clock: Callable[[], float]) -> None:
         self._core = core

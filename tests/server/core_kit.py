@@ -9,6 +9,7 @@ from carousel_server.engine.host import HostEngine
 from carousel_server.engine.uniform import UniformEngine
 from carousel_server.identity import Identity
 from carousel_server.integrity import problems
+from carousel_server.job import ReplyMaker
 from carousel_server.limits import EngineSettings, Limits
 from carousel_server.local_service import LocalService
 from carousel_server.local_turn import LocalTurn
@@ -26,7 +27,7 @@ from carousel_server.turn import (
     TextDelta,
     TurnRequest,
 )
-from carousel_server.worker import ReplyMaker, Worker
+from carousel_server.worker import Worker
 
 
 class Clock:
