@@ -4,11 +4,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.model.engine_kit import GREEDY, kept_logits, open_engine
+from tests.model.engine_kit import GREEDY, eager, kept_logits, open_engine
 from tests.model.oracle.make_tiny import make_tiny
 
 CAPACITY, SLOTS = 80, 2
-TOLERANCE = 2e-3  # the rounding of other chunks and row counts, through 4 random layers; logits have a deviation of 1.5
+# Rounding of other chunks and row counts through 4 random layers: at most 1.1e-4 on 649 random prompts of 20 to 80
+# tokens in chunks of 1, 3, 7 and 20 and in single steps, and 0.9e-4 from the reference; logits have a deviation of 1.5.
+# One more prompt was 0.9 apart: two router logits 3e-7 from each other, where rounding chooses the expert. The examples
+# are fixed, so that none of them is such a one by chance.
+TOLERANCE = 2e-4
 _engines: dict[str, object] = {}
 
 
@@ -17,10 +21,22 @@ def shared_engines():
     if not _engines:
         import tempfile
 
-        folder = make_tiny(tempfile.mkdtemp(prefix="orders-"), layers=4)
+        folder = make_tiny(tempfile.mkdtemp(prefix="orders-"), layers=4, budget=8)  # sparse from 12 tokens on
         _engines["tested"] = open_engine(folder, context_tokens=CAPACITY, slots=SLOTS, drafts=3)
         _engines["straight"] = open_engine(folder, context_tokens=CAPACITY, slots=1, drafts=0)
+        _engines["tested"]._propose = Prompter(_engines["tested"])
     return _engines["tested"], _engines["straight"]
+
+
+class Prompter:
+    """Proposals of the draft head, but the first few replaced: a random head is hardly ever right."""
+
+    def __init__(self, engine):
+        self.propose, self.right = engine._propose, []
+
+    def __call__(self, seq, slot, token, width):
+        proposed = self.propose(seq, slot, token, width)
+        return [*self.right[:width], *proposed[len(self.right) :]]
 
 
 class Orders(RuleBasedStateMachine):
@@ -47,7 +63,7 @@ class Orders(RuleBasedStateMachine):
     @rule(tokens=st.lists(st.integers(0, 511), min_size=1, max_size=20))
     def start(self, tokens):
         self.make_room()
-        self.seqs.append(self.engine.create(CAPACITY))
+        self.seqs.append(eager(self.engine.create(CAPACITY)))
         self.fed.append(list(tokens))
         self.engine.prefill(self.seqs[-1], tokens)
 
@@ -61,15 +77,35 @@ class Orders(RuleBasedStateMachine):
             self.fed[i] += tokens
 
     @precondition(lambda self: self.seqs)
-    @rule(at=st.integers(0, 3), token=st.integers(0, 511), drafts=st.integers(0, 3), steps=st.integers(1, 4))
-    def decode(self, at, token, drafts, steps):
+    @rule(
+        at=st.integers(0, 3),
+        token=st.integers(0, 511),
+        drafts=st.integers(0, 3),
+        right=st.integers(0, 3),
+        steps=st.integers(1, 4),
+    )
+    def decode(self, at, token, drafts, right, steps):
         i, seq = self.pick(at)
         for _ in range(steps):
             if seq.length == CAPACITY:
                 return
+            self.engine._propose.right = self.following([*self.fed[i], token], min(drafts, right))
             chosen = self.engine.step(seq, token, GREEDY, drafts)
             self.fed[i] += [token, *(s.token for s in chosen[:-1])]
             token = chosen[-1].token
+
+    def following(self, tokens, count):
+        """The next tokens by a straight run, up to a stop token: drafts that will be accepted."""
+        seq, out = self.straight.create(CAPACITY), []
+        self.straight.prefill(seq, tokens)
+        while len(out) < min(count, CAPACITY - len(tokens)):
+            token = self.straight.select(seq, GREEDY).token
+            if token in self.straight.info.stop_tokens:
+                break
+            out.append(token)
+            self.straight.step(seq, token, GREEDY, 0)
+        self.straight.release(seq)
+        return out
 
     @precondition(lambda self: any(s.live for s in self.seqs))
     @rule(at=st.integers(0, 3))
@@ -83,7 +119,7 @@ class Orders(RuleBasedStateMachine):
         i, seq = self.pick(at)
         snapshot = self.engine.snapshot(seq)
         self.make_room()
-        twin = self.engine.create(CAPACITY)
+        twin = eager(self.engine.create(CAPACITY))
         self.engine.adopt(twin, snapshot)
         self.seqs.append(twin)
         self.fed.append(list(self.fed[i]))
@@ -123,7 +159,7 @@ class Orders(RuleBasedStateMachine):
 
 
 Orders.TestCase.settings = settings(
-    max_examples=15,
+    max_examples=25,
     stateful_step_count=20,
     deadline=None,
     derandomize=True,
