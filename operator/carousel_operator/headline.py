@@ -96,15 +96,18 @@ def _why_not(sight: Sight) -> tuple[str, str]:
         return "RollingOut", f"{sight.updated} of {want.size} pods run revision {want.revision}{doing}"
     if worst is not None and worst.reason != "Serving":
         return worst.reason, _join([d for _, d in sight.diagnoses if d.reason == worst.reason])
+    if plan.drains:
+        return "Draining", "; ".join(f"{name} begins to drain: {why}" for name, why in plan.drains.items())
     exist = f"{len(sight.observed.pods)} of {want.size} pods exist"
     return "PullingImage", f"{exist}; if this lasts, kubectl describe statefulset {want.name} says who refuses them"
 
 
 def _available(sight: Sight, ready: Verdict) -> Verdict:
     serving = [p for p in sight.observed.pods if p.ready and not p.deleting]
+    answer = f"{len(serving)} of {sight.want.size} pods answer"
     if serving:
-        return Verdict(names.AVAILABLE, "True", "Serving", f"{len(serving)} of {sight.want.size} pods answer")
-    return Verdict(names.AVAILABLE, "False", ready.reason, ready.message)
+        return Verdict(names.AVAILABLE, "True", "Serving", answer)
+    return Verdict(names.AVAILABLE, "False", ready.reason, answer)
 
 
 def _progressing(sight: Sight, ready: Verdict) -> Verdict:

@@ -109,7 +109,7 @@ REASONS: Final[Mapping[str, str]] = {
 
 EVENTS: Final[Mapping[str, str]] = {
     "Ready": "The server became Ready.",
-    "NotReady": "The server stopped being Ready; the message has the reason.",
+    "NotReady": "The server stopped being Ready, or a fault keeps it from it; the message has the reason.",
     "DrainStarted": "A pod began to drain.",
     "DrainFinished": "A pod has drained and goes.",
     "DrainForced": "A pod's deadline came with sessions or requests left; the message has the counts.",

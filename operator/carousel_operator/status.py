@@ -59,7 +59,8 @@ def render(
     # A preview shows what would be; what is carried out stays the old revision.
     finished = sight.whole and not want.preview
     current = want.revision if finished else observed.current_revision
-    settled = finished and len(applied) == want.size and not any(r.state != "settled" for r in plan.resizes.values())
+    resized = all(step.state == "settled" for step in plan.resizes.values())
+    settled = finished and not want.blocked and len(applied) == want.size and resized
     status = Status(
         observed_generation=server.generation,
         replicas=len(observed.pods),
@@ -242,5 +243,5 @@ def _change(made: Intent, observed: Observed, plan: Plan) -> ChangeStatus | None
         "Hot": "is pushed to running pods; no session is lost",
         "None": "changes no pod's settings",
     }[told.class_]
-    lead = "would: " if told.preview else ""
+    lead = "would: " if told.preview else "when the limits fit: " if made.want.blocked else ""
     return told.model_copy(update={"sessions": sessions, "message": f"{lead}{doing}"})

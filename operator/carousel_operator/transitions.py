@@ -27,14 +27,14 @@ def _ready(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Notice]:
     before, after = condition(old, names.READY), condition(new, names.READY)
     if after.get("reason") == "InvalidSpec" != before.get("reason"):
         return [Notice("InvalidSpec", after.get("message", ""), warning=True)]
-    if before.get("status") == after.get("status"):
-        return []
     message = f"{after.get('reason')}: {after.get('message', '')}"
     if after.get("status") == "True":
-        return [Notice("Ready", message)]
-    if not before:
-        return []
-    return [Notice("NotReady", message, warning=after.get("reason") in WARNINGS)]
+        return [] if before.get("status") == "True" else [Notice("Ready", message)]
+    reason, stopped = after.get("reason"), before.get("status") == "True"
+    # A failing revision is told by RolloutStopped.
+    if stopped or (reason in FAULTS and before.get("reason") not in WARNINGS):
+        return [Notice("NotReady", message, warning=reason in WARNINGS)]
+    return []
 
 
 def _rollout(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Notice]:

@@ -9,6 +9,7 @@ from carousel_operator.intent import Intent
 from carousel_operator.ledger import Loss
 from carousel_operator.plan import plan
 from carousel_operator.resource import InferenceServer
+from carousel_operator.status_fields import ChangeStatus
 from carousel_operator.view import Exit, PodView
 
 from tests.operator.scene import NOW, OLD, GiB, mark, pod, seen, sight, told, want
@@ -94,6 +95,14 @@ def test_an_object_that_cannot_be_carried_out_keeps_its_last_numbers() -> None:
     assert condition(found, names.DEGRADED)[0] == "True"
     assert found["sessions"] == old["sessions"]
     assert [c["type"] for c in found["conditions"]] == list(names.CONDITIONS)
+
+
+def test_a_change_that_does_not_fit_is_told_as_waiting() -> None:
+    change = {"class": "Hot", "fields": ["limits.prefixCache.bytes"], "since": "2026-01-01T00:00:00Z"}
+    made = Intent(want(blocked="9 GiB of 8 GiB"), None, ChangeStatus.model_validate(change))
+    obj = InferenceServer.parse({**OBJECT, "spec": {**OBJECT["spec"], "resources": {"hostMemory": "8Gi"}}})
+    found = status.render(obj, made, sight(pod()), plan(made.want, sight(pod()), NOW), NOW).status
+    assert found["change"]["message"] == "when the limits fit: is pushed to running pods; no session is lost"
 
 
 def test_another_plan_of_the_server_is_shown_with_both_totals() -> None:

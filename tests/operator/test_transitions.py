@@ -9,7 +9,7 @@ from carousel_operator.plan import plan
 
 from tests.operator.headline_rows import ROWS
 from tests.operator.plan_rows import SITUATIONS
-from tests.operator.scene import NOW, OLD, crashing, pod, sight, want
+from tests.operator.scene import NOW, OLD, crashing, loading, pod, sight, want
 from tests.operator.statuses import rendered
 
 
@@ -24,6 +24,15 @@ def test_becoming_and_ceasing_to_be_ready_is_posted_with_the_reason() -> None:
     assert [(n.reason, n.warning) for n in lost_it] == [("NotReady", True)]
     assert "CrashLooping" in lost_it[0].message
     assert [n.reason for n in transitions.notices(bad, good)] == ["Ready"]
+
+
+def test_a_fault_of_a_server_that_is_not_ready_yet_is_posted_once() -> None:
+    starting, broken = rendered(want(), sight(loading())), rendered(want(), sight(crashing()))
+    assert transitions.notices({}, starting) == []
+    for before in ({}, starting):
+        assert [(n.reason, n.warning) for n in transitions.notices(before, broken)] == [("NotReady", True)]
+    worse = rendered(want(), sight(crashing(code=66)))
+    assert transitions.notices(broken, worse) == []
 
 
 def test_a_rollout_is_posted_at_its_start_its_stop_and_its_end() -> None:
