@@ -141,6 +141,12 @@ RULE_CASES = (
     ),
 )
 
+
+def _claim(*selectors: str) -> Object:
+    """A device of a class that all of the selectors choose."""
+    return {"deviceClassName": "gpu.example.com", "selectors": list(selectors)}
+
+
 # A field, a value at its bound, one beyond it.
 BOUND_CASES: tuple[tuple[str, object, object], ...] = (
     ("limits.activeRequests", 1, 0),
@@ -166,6 +172,11 @@ BOUND_CASES: tuple[tuple[str, object, object], ...] = (
     ("drain.idleGrace", "0s", "1000h"),
     ("replicas", 0, -1),
     ("gpu.none", True, False),
+    ("gpu.claim", {"deviceClassName": "gpu.example.com"}, {"selectors": ["true"]}),
+    ("gpu.claim.deviceClassName", "gpu.example.com", "GPU!"),
+    ("gpu.claim", _claim("true"), _claim("")),
+    ("gpu.claim", _claim("a" * 2048), _claim("a" * 2049)),
+    ("gpu.claim", _claim(*["true"] * 8), _claim(*["true"] * 9)),
     ("gpu.resourceName", "nvidia.com/mig-1g.10gb", "gpu"),
     ("model.servedName", "a/b:c", ""),
     ("model.preset", "tiny", "qwen"),

@@ -72,8 +72,14 @@ def test_without_an_event_only_the_pods_are_asked(live: ApiServer) -> None:
         drive.clock.ahead += 60
         await drive.reconciler(key, changed=False)
         assert (await drive.status())["sessions"]["active"] == 3
-        await drive.reconciler(key)
-        assert len(api.paths) > 8
+        budget = await drive.api.get(kinds.BUDGET, drive.namespace, "chat")
+        assert budget is not None
+        await drive.api.delete(kinds.BUDGET, drive.namespace, "chat", budget["metadata"]["uid"])
+        # The event of the deletion, a poll that comes before the event of the repair, and one after it.
+        for changed, everything_is_read in ((True, True), (False, True), (False, False)):
+            api.paths.clear()
+            await drive.reconciler(key, changed=changed)
+            assert (len(api.paths) > 8) == everything_is_read
 
     play(live, act)
 
