@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import results
 from tests.cluster.kube import Cluster, Namespace, client_pod, connect, image_of, install
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a run of the full matrix finds is kept."""
+    results.KEEPER.keeps = "not full" not in str(config.getoption("markexpr"))
+    config.pluginmanager.register(results.KEEPER)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,4 +45,4 @@ def namespace(operator: Cluster, request: pytest.FixtureRequest) -> Iterator[Nam
     found.apply(client_pod(image_of("server")))
     found.kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s", timeout=70)
     yield found
-    found.delete()
+    found.end()

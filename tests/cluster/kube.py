@@ -101,8 +101,8 @@ def connect(kind: str, context: str | None = None) -> Cluster:
     return Cluster(kind, [tool("kubectl", kind), "--context", name], [tool("helm", kind), "--kube-context", name])
 
 
-def install(cluster: Cluster) -> None:
-    """Both charts with the built images, or the same again."""
+def install(cluster: Cluster, *values: str) -> None:
+    """Both charts with the built images, and with these values (`namespaces={a}`); or the same again."""
     repository, _, tag = image_of("operator").rpartition(":")
     server_repository, _, server_tag = image_of("server").rpartition(":")
     cluster.helm("upgrade", "--install", "carousel-crds", str(ROOT / "charts/carousel-crds"), "-n", SYSTEM,
@@ -111,6 +111,7 @@ def install(cluster: Cluster) -> None:
         "upgrade", "--install", "carousel", str(ROOT / "charts/carousel"), "-n", SYSTEM, "--wait", "--timeout", "150s",
         "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
         "--set", f"serverImage.repository={server_repository}", "--set", f"serverImage.tag={server_tag}",
+        *(word for value in values for word in ("--set", value)),
     )  # fmt: skip
 
 
@@ -147,6 +148,12 @@ class Namespace:
 
     def delete(self) -> None:
         self.cluster.kubectl("delete", "namespace", self.name, "--ignore-not-found", "--timeout=120s", timeout=130)
+
+    def end(self) -> None:
+        """Delete it without the time that its pods would take to end in order."""
+        self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
+        self.delete()
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
@@ -192,6 +199,33 @@ class Namespace:
             return found if current and has.get("status") == status and reason in ("", has.get("reason")) else None
 
         return self.wait(f"{name} {kind}={status} {reason}", holds, seconds)
+
+    def pods_of(self, server: str) -> list[dict[str, Any]]:
+        """`status.pods` of an InferenceServer."""
+        return list(self.get("infsrv", server).get("status", {}).get("pods", []))
+
+    def boot_of(self, server: str, ordinal: int = 0) -> str:
+        """The boot id that the status has for this pod, "" while it has none."""
+        pods = {pod["name"]: pod for pod in self.pods_of(server)}
+        return str(pods.get(f"{server}-{ordinal}", {}).get("bootId", ""))
+
+    def ready(self, server: str, seconds: float = 120) -> dict[str, Any]:
+        """The InferenceServer once it is Ready."""
+        return self.wait_condition(server, "Ready", status="True", seconds=seconds)
+
+    def serving_boot(self, server: str, ordinal: int = 0) -> str:
+        """The boot id of this pod once the InferenceServer is Ready."""
+        self.ready(server)
+        return self.boot_of(server, ordinal)
+
+    def other_boot(self, server: str, boot: str, ordinal: int = 0, seconds: float = 150) -> dict[str, Any]:
+        """The entry of `status.pods` once the pod serves with another boot than this one."""
+
+        def replaced() -> dict[str, Any] | None:
+            mine = [pod for pod in self.pods_of(server) if pod["name"] == f"{server}-{ordinal}"]
+            return next((p for p in mine if p.get("bootId", "") not in ("", boot) and p["state"] == "Serving"), None)
+
+        return self.wait(f"{server}-{ordinal} serves with another boot than {boot}", replaced, seconds)
 
     def story(self) -> str:
         """What a person would look at first, for the message of a failed test."""

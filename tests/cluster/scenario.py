@@ -1,15 +1,18 @@
 """A scenario: something happens to pods while clients hold sessions and streams on them.
 
 A scenario counts only if, when it begins, two committed sessions and one open stream are on the affected pod. Every
-answer is judged by traffic.py's rules; the timeline is printed with the counts.
+answer is judged by traffic.py's rules; the counts are printed, and kept with the timeline by results.py.
 """
 
 import contextlib
 import json
+import time
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.cluster import results
 from tests.cluster.kube import CommandError, Namespace, inference_server
 
 SOURCE = Path(__file__).with_name("traffic.py")
@@ -24,10 +27,13 @@ subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, star
 """
 
 
+QUICK = {"idleGrace": "2s", "sessionTimeout": "12s", "requestTimeout": "20s"}
+
+
 def scripted_server(name: str, **spec: Any) -> dict[str, Any]:
-    """A server on the CPU whose answers, and how long they take, the requests give."""
+    """A server on the CPU, with drains of seconds, whose answers, and how long they take, the requests give."""
     engine = {"extraArgs": ["--engine", "scripted"]} | spec.pop("engine", {})
-    return inference_server(name, engine=engine, gpu=spec.pop("gpu", {"none": True}), **spec)
+    return inference_server(name, **({"engine": engine, "gpu": {"none": True}, "drain": QUICK} | spec))
 
 
 class Traffic:
@@ -42,11 +48,18 @@ class Traffic:
         self.options = options
         self.result: dict[str, Any] = {}
         self._seen: list[dict[str, Any]] = []
+        self._noted: list[dict[str, Any]] = []
+        self._began = 0.0
 
     def __enter__(self) -> "Traffic":
         url = f"http://{self.server}.{self.namespace.name}.svc:8000"
         self.namespace.run_python("client", START, SOURCE.read_text(), url, json.dumps(self.options))
+        self._began = time.time()
         return self
+
+    def note(self, what: str) -> None:
+        """Put what the test does into the timeline."""
+        self._noted.append({"who": "test", "what": what, "at": time.time() - self._began})
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -79,6 +92,24 @@ class Traffic:
         )
         self.result = ends[0]
         print(json.dumps({"server": self.server, **self.result}))
+        self._keep()
+
+    def _keep(self) -> None:
+        counts = ", ".join(f"{kind}: {count}" for kind, count in sorted(self.result["counts"].items()))
+        causes = ", ".join(f"{cause}: {count}" for cause, count in self.result["causes"].items()) or "none"
+        head = [f"answers  {counts}", f"410      {causes}", f"broken rules: {self.result['violations'] or 'none'}", ""]
+        client = [event for event in self.events if event["what"] != "end"]
+        results.keep(results.running_test(), head + results.timeline([*client, *self._noted, *self._operator_events()]))
+
+    def _operator_events(self) -> list[dict[str, Any]]:
+        """The Events of the InferenceServer since the traffic began."""
+        found = []
+        for event in json.loads(self.namespace.kubectl("get", "events", "-o", "json"))["items"]:
+            told = event.get("eventTime") or event["lastTimestamp"]
+            at = datetime.fromisoformat(told).timestamp() - self._began
+            if event["involvedObject"]["name"] == self.server and at >= 0:
+                found.append({"who": "operator", "what": f"{event['reason']}: {event['message']}", "at": at})
+        return found
 
     def check(self, *, lost: int | None = None) -> None:
         """No answer broke a rule; `lost` sessions were lost, when given."""

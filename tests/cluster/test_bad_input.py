@@ -1,7 +1,6 @@
 """What a user gets wrong is told with the field or the reason, and hurts nothing else."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -63,15 +62,9 @@ def test_limits_that_do_not_fit_are_told_before_any_pod(namespace: Namespace) ->
 
 def test_a_dead_pod_is_told_and_healed(namespace: Namespace) -> None:
     namespace.apply(inference_server("mortal", gpu=CPU))
-    found = namespace.wait_condition("mortal", "Ready", status="True", seconds=120)
-    boot = found["status"]["pods"][0]["bootId"]
+    boot = namespace.serving_boot("mortal")
     kill_server(namespace, "mortal-0")
-
-    def another() -> dict[str, Any] | None:
-        pods = namespace.get("infsrv", "mortal")["status"].get("pods", [])
-        return next((pod for pod in pods if pod.get("bootId") not in (None, boot)), None)
-
-    after = namespace.wait("another boot", another, seconds=120)
+    after = namespace.other_boot("mortal", boot)
     assert after["lastExit"], "status.pods[].lastExit tells how the earlier process ended"
 
 

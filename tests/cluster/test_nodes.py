@@ -10,7 +10,6 @@ import pytest
 
 from tests.cluster.kube import CLUSTER_DIR, Namespace
 from tests.cluster.scenario import Traffic, scripted_server
-from tests.cluster.test_rollout import QUICK, other_boot, pods, ready
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -26,8 +25,8 @@ def label(namespace: Namespace, *nodes: str) -> None:
 
 def test_kubectl_drain_waits_for_a_live_stream_that_ends_by_itself(namespace: Namespace) -> None:
     label(namespace, "node-2")
-    namespace.apply(scripted_server("moved", pod=NODE, drain=QUICK))
-    boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
+    namespace.apply(scripted_server("moved", pod=NODE))
+    boot = namespace.serving_boot("moved")
     with Traffic(namespace, "moved", causes=["eviction", "cordon"], refused=True, stream_pieces=24) as traffic:
         traffic.settled()
         label(namespace, "node-1", "node-2")
@@ -39,7 +38,7 @@ def test_kubectl_drain_waits_for_a_live_stream_that_ends_by_itself(namespace: Na
             )  # fmt: skip
         finally:
             namespace.cluster.kubectl("uncordon", "node-2")
-        other_boot(namespace, "moved", boot)
+        namespace.other_boot("moved", boot)
         namespace.wait("a session learns of it", lambda: any(e["what"] == "lost" for e in traffic.events), 60)
     traffic.check()
     whole = [e for e in traffic.events if e["what"] == "stream end" and boot in e["session"] and e["finish"]]
@@ -47,30 +46,30 @@ def test_kubectl_drain_waits_for_a_live_stream_that_ends_by_itself(namespace: Na
 
 
 def test_the_pod_of_a_cordoned_node_is_moved_when_it_is_quiet(namespace: Namespace) -> None:
-    boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
+    boot = namespace.serving_boot("moved")
     node = namespace.get("pod", "moved-0")["spec"]["nodeName"]
     try:
         with Traffic(namespace, "moved", causes=["cordon"], stream_pieces=12) as traffic:
             traffic.settled()
             namespace.cluster.kubectl("cordon", node)
-            namespace.wait("a drain", lambda: any(p.get("drain") for p in pods(namespace, "moved")))
+            namespace.wait("a drain", lambda: any(p.get("drain") for p in namespace.pods_of("moved")))
             time.sleep(15)  # longer than sessionTimeout: the deadline does not apply to a cordon
-            assert pods(namespace, "moved")[0]["bootId"] == boot, "sessions in use keep the pod"
+            assert namespace.boot_of("moved") == boot, "sessions in use keep the pod"
         traffic.check(lost=0)
-        other_boot(namespace, "moved", boot)
+        namespace.other_boot("moved", boot)
     finally:
         namespace.cluster.kubectl("uncordon", node)
-    ready(namespace, "moved")
+    namespace.ready("moved")
 
 
 def test_an_api_server_that_restarts_in_a_drain_changes_nothing_for_clients(namespace: Namespace) -> None:
-    boot = ready(namespace, "moved")["status"]["pods"][0]["bootId"]
+    boot = namespace.serving_boot("moved")
     with Traffic(namespace, "moved", causes=["restart"], refused=True, stream_pieces=12) as traffic:
         traffic.settled()
         namespace.patch("infsrv", "moved", {"spec": {"restart": {"id": "api"}}})
-        namespace.wait("a drain", lambda: any(p.get("drain") for p in pods(namespace, "moved")))
+        namespace.wait("a drain", lambda: any(p.get("drain") for p in namespace.pods_of("moved")))
         restart_api_server(namespace)
-        other_boot(namespace, "moved", boot)
+        namespace.other_boot("moved", boot)
         namespace.wait("a session learns of it", lambda: any(e["what"] == "lost" for e in traffic.events), 60)
     traffic.check()
     assert set(traffic.result["causes"]) == {"restart"}, traffic.result

@@ -71,18 +71,18 @@ class Traffic:
         self.judge(kind, answer.status_code, answer.headers, found)
         return answer.status_code, found
 
-    async def create(self) -> str:
-        """A session id, retrying while the rules say so; '' when the traffic ended first."""
+    async def create(self, ordinal: int | None = None) -> str:
+        """A session id, retrying while the rules say so, or until it is on this pod; '' when the traffic ended."""
         while not self.stopped():
             status, body = await self.post("create", "/v1/sessions", {})
-            if status == 201:
+            if status == 201 and ordinal in (None, int(body["id"].split(".")[0])):
                 return str(body["id"])
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3 if status != 201 else 0)
         return ""
 
     async def worker(self, number: int) -> None:
         """Turns of one session, again and again; a lost session is followed by a new one."""
-        session, turns = await self.create(), 0
+        session, turns = await self.create(number % int(self.options["replicas"])), 0
         while session and not self.stopped():
             pieces = [f"w{number} ", f"t{turns}"]
             ask = {"role": "user", "content": json.dumps({"pieces": pieces, "delay_ms": 20})}
@@ -99,10 +99,11 @@ class Traffic:
                 session, turns = await self.create(), 0
             await asyncio.sleep(float(self.options["pause"]))
 
-    async def stream(self) -> None:
+    async def stream(self, number: int) -> None:
         """Long streams, one after another: each must end by itself with [DONE]."""
+        ordinal: int | None = number % int(self.options["replicas"])
         while not self.stopped():
-            session = await self.create()
+            session, ordinal = await self.create(ordinal), None
             if not session:
                 return
             count = int(self.options["stream_pieces"])
@@ -147,7 +148,7 @@ class Traffic:
 
     async def run(self) -> None:
         tasks = [self.worker(number) for number in range(int(self.options["workers"]))]
-        tasks += [self.stream() for _ in range(int(self.options["streams"]))]
+        tasks += [self.stream(number) for number in range(int(self.options["streams"]))]
         await asyncio.gather(*tasks)
         counts, causes = dict(self.counts), dict(self.causes)
         self.say("end", counts=counts, causes=causes, violations=self.violations[:20])
@@ -155,6 +156,7 @@ class Traffic:
 
 DEFAULTS = {
     "seconds": 300,
+    "replicas": 1,  # the first sessions are spread over so many pods
     "workers": 3,
     "streams": 1,
     "stream_pieces": 40,

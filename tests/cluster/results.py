@@ -1,0 +1,74 @@
+"""What the full cluster matrix found, kept in results/: a file for each scenario, and the outcome of every test.
+
+Written unless only one row per promise was asked for (`-m "cluster and not full"`), so that CI leaves the tree alone.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).with_name("results")
+OUTCOMES = "outcomes.txt"
+ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b")
+
+
+class Keeper:
+    """A pytest plugin that records outcomes; `keeps` says whether this run writes anything."""
+
+    def __init__(self) -> None:
+        self.keeps = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One line a test, the newest outcome; an earlier run's line stays where a test did not run."""
+        if not self.keeps or (report.when != "call" and report.passed):
+            return
+        name = report.nodeid.removeprefix("tests/cluster/")
+        path = FOLDER / OUTCOMES
+        lines = dict(line.split("  ", 1) for line in (path.read_text().splitlines() if path.exists() else []))
+        lines[name] = f"{report.outcome} in {report.duration:.0f} s"
+        FOLDER.mkdir(exist_ok=True)
+        path.write_text("".join(f"{test}  {told}\n" for test, told in sorted(lines.items())))
+
+
+KEEPER = Keeper()
+
+
+def keep(name: str, lines: Iterable[str]) -> None:
+    """Write one file of the results, without addresses."""
+    if KEEPER.keeps:
+        FOLDER.mkdir(exist_ok=True)
+        text = "".join(f"{line.rstrip()}\n" for line in lines)
+        (FOLDER / f"{name}.txt").write_text(ADDRESS.sub("ADDRESS", text))
+
+
+def running_test() -> str:
+    """`test_rollout-test_x-row` of the test that runs."""
+    current = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+    return re.sub(r"[^\w.]+", "-", current.removeprefix("tests/cluster/").replace(".py::", "-")).strip("-")
+
+
+def timeline(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines `seconds  who  what` in the order of time; sessions get short names, and only the first and last turn of
+    each session is shown."""
+    found = sorted(events, key=lambda event: float(event["at"]))
+    names: dict[str, str] = {}
+    last = {event["session"]: event["turns"] for event in found if event["what"] == "turn"}
+    lines = []
+    for event in found:
+        facts = {key: value for key, value in event.items() if key not in ("at", "what", "session", "who")}
+        session = event.get("session")
+        if event["what"] == "turn" and facts["turns"] not in (1, last[session]):
+            continue
+        whose = ""
+        if session:
+            ordinal, boot = str(session).split(".")[:2]
+            whose = names.setdefault(session, f" s{len(names) + 1} (pod {ordinal}, boot {boot[:6]})")
+        if facts.get("error"):
+            facts["error"] = facts["error"].get("cause") or facts["error"]["code"]
+        told = " ".join(f"{key}={value}" for key, value in facts.items() if value not in (None, ""))
+        lines.append(f"{event['at']:7.1f}  {event.get('who', 'client'):8} {event['what']}{whose} {told}")
+    return lines
