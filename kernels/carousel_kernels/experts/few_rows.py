@@ -73,15 +73,18 @@ class Experts:
 
     def _route(self) -> list[int]:
         """The experts in use; their weights, one for each row, are left in `shares`."""
-        weights: dict[int, list[float]] = {}
         rows = self.router.tolist()
+        weights: dict[int, list[float]] = {}
         for t, logits in enumerate(rows):
             # a reversed sort is stable too: of equal logits the lower id
             chosen = sorted(range(len(logits)), key=logits.__getitem__, reverse=True)[: self.top]
-            grown = [math.exp(logits[e] - logits[chosen[0]]) for e in chosen]
+            best = logits[chosen[0]]
+            grown = [math.exp(logits[e] - best) for e in chosen]
             total = sum(grown)
             for expert, weight in zip(chosen, grown, strict=True):
-                weights.setdefault(expert, [0.0] * len(rows))[t] = weight / total
-        flat = array("f", [w for each in weights.values() for w in each])
-        self.shares[: len(flat)] = flat
+                if expert not in weights:
+                    weights[expert] = [0.0] * len(rows)
+                weights[expert][t] = weight / total
+        flat = [weight for each in weights.values() for weight in each]
+        self.shares[: len(flat)] = array("f", flat)
         return list(weights)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+FEW_ROWS = 4  # up to here Python's integers are faster than tensors of one number
+
 
 def rows(
     tokens: Tensor, start: int, multipliers: Tensor, sizes: Tensor, offsets: Tensor, heads: int, reset: int
@@ -18,8 +20,11 @@ def rows(
     tokens [>= start + T] int64, the sequence from position 0 to its last row; multipliers [N]; sizes, offsets
     [(N - 1) * heads]. Returns [T, (N - 1) * heads] int64: bigram heads first.
     """
+    count = tokens.shape[0] - start
+    if count <= FEW_ROWS:
+        few = _few_rows(tokens, start, multipliers.tolist(), sizes.tolist(), offsets.tolist(), heads, reset)
+        return torch.tensor(few, device=tokens.device)
     current = tokens[start:]
-    count = current.shape[0]
     closed = torch.zeros(count, dtype=torch.bool, device=tokens.device)
     hashed = current * multipliers[0]
     levels = []
@@ -35,6 +40,22 @@ def rows(
     return torch.cat(levels, 1).remainder_(sizes).add_(offsets)
 
 
+def _few_rows(
+    tokens: Tensor, start: int, multipliers: list[int], sizes: list[int], offsets: list[int], heads: int, reset: int
+) -> list[list[int]]:
+    reach = len(multipliers) - 1
+    seen = [reset] * max(0, reach - start) + tokens[max(0, start - reach) :].tolist()
+    out = []
+    for at in range(reach, len(seen)):
+        hashed, closed, levels = seen[at] * multipliers[0], False, []
+        for back in range(1, reach + 1):
+            closed = closed or seen[at - back] == reset
+            hashed ^= (reset if closed else seen[at - back]) * multipliers[back]
+            levels += [hashed] * heads
+        out.append([h % size + offset for h, size, offset in zip(levels, sizes, offsets, strict=True)])
+    return out
+
+
 def gather(shards: Sequence[Tensor], index: Tensor, scale: float) -> Tensor:
     """The embeddings of `rows`: the shards follow each other on rows and may stay mapped from a file.
 
@@ -42,7 +63,7 @@ def gather(shards: Sequence[Tensor], index: Tensor, scale: float) -> Tensor:
     value (1.0 for other types than float8). Returns [T, G * w] float32.
     """
     if len(shards) == 1:
-        found = shards[0][index.flatten()]
+        found = shards[0].index_select(0, index.flatten())
     else:
         height = shards[0].shape[0]
         found = torch.stack([shards[i // height][i % height] for i in index.flatten().tolist()])

@@ -1,25 +1,26 @@
 """Decode on a CPU: up to four rows through operators that are bound to their weights and buffers.
 
 The same pass as `Model.forward`, in the `few_rows` form of the operators; what each means is in its `reference`. Sparse
-attention and the n-gram layer are rare enough to take the plain form.
+attention, which begins beyond the indexer's budget, takes the plain form.
 """
 
 import torch
-from carousel_kernels import attention, block_select, indexer
+from carousel_kernels import attention, block_select, indexer, linear, ngram
 from carousel_kernels.attention.few_rows import Dense
 from carousel_kernels.attention_input.few_rows import Turned
 from carousel_kernels.causal_conv.few_rows import CausalConv
 from carousel_kernels.experts.few_rows import Experts
 from carousel_kernels.gated_delta.few_rows import Recurrent
 from carousel_kernels.hyper_connection.few_rows import Mix
+from carousel_kernels.ngram_gate.few_rows import Gate
 from carousel_kernels.norm.few_rows import RmsNorm
 from carousel_kernels.scratch import Scratch
 from torch import Tensor
 from torch.nn.functional import silu
 
 from carousel_server.engine.config import ModelConfig
-from carousel_server.engine.state import AttentionState, DeltaState
-from carousel_server.engine.weights import Attention, Delta, Layer, Mixer, Weights
+from carousel_server.engine.state import AttentionState, DeltaState, Ring
+from carousel_server.engine.weights import Attention, Delta, Layer, Mixer, Ngram, Weights
 
 MOST = 4  # rows: a token and three drafts
 
@@ -140,6 +141,33 @@ class AttentionBlock:
         return attention.attention(self.turned.q, self.gate, keys, values, start, blocks, c.index_ratio)
 
 
+class NgramBlock:
+    """An n-gram layer's addition to the streams."""
+
+    def __init__(self, rows: Rows, weights: Ngram) -> None:
+        c, scratch, streams = rows.config, rows.scratch, rows.streams
+        self.config, self.weights, self.streams, self.project = c, weights, streams, weights.project.t()
+        self.projected = scratch("ngram.projected", weights.project.shape[0])
+        key, value = self.projected[:, : c.stream_width], self.projected[:, c.stream_width :]
+        self.gate = Gate(scratch, streams, key, value, weights.key_scale, weights.query_scale, c.eps)
+        normed, length = scratch("ngram.normed", c.streams, c.hidden), scratch("ngram.length", c.streams, 1)
+        self.norm = RmsNorm(self.gate.out, normed, length, weights.conv_scale, c.eps)
+        self.conv = CausalConv(scratch, normed.view(rows.count, c.stream_width), weights.taps, c.ngram_size)
+        self.passed = self.conv.out.view(streams.shape)
+
+    def __call__(self, tokens: Tensor, ring: Ring, start: int) -> None:
+        """tokens: from position 0 to the last row."""
+        w = self.weights
+        index = ngram.rows(
+            tokens, start, w.multipliers, w.sizes, w.offsets, self.config.ngram_heads, self.config.reset_token
+        )
+        torch.mm(ngram.gather(w.shards, index, w.table_scale), self.project, out=self.projected)
+        self.gate()
+        self.norm()
+        self.conv(ring.rows, ring.each, start)
+        self.streams.add_(self.gate.out).add_(self.passed)
+
+
 class Few:
     """The whole model, and its draft head, for one number of rows."""
 
@@ -152,11 +180,18 @@ class Few:
             self.draft = FewLayer(rows, weights.draft.layer)
             self.draft_mix = rows.mix(weights.draft.mixer)
 
+    def logits(self, streams: Tensor, mix: Mix) -> Tensor:
+        """Logits [T, V] from what the last layer left."""
+        self.streams.copy_(streams)
+        mix()
+        return linear.linear(mix.x, self.head)
+
 
 class FewLayer:
-    """A decoder layer without its n-gram part."""
+    """A decoder layer; its n-gram part is called by itself."""
 
     def __init__(self, rows: Rows, layer: Layer) -> None:
+        self.ngram = NgramBlock(rows, layer.ngram) if layer.ngram is not None else None
         self.block_mix, self.experts_mix = rows.mix(layer.block_mixer), rows.mix(layer.experts_mixer)
         self.block = (
             DeltaBlock(rows, layer.block, self.block_mix.x)

@@ -59,9 +59,8 @@ class Model:
         few.streams.copy_(embedded)
         cos, sin = self.cos[start : start + rows], self.sin[start : start + rows]
         for i, (layer, state) in enumerate(zip(few.layers, slot.main.layers, strict=True)):
-            of_layer = self.weights.layers[i].ngram
-            if of_layer is not None:
-                few.streams += self._ngram(of_layer, slot, slot.ngram[i], few.streams, start)
+            if layer.ngram is not None:
+                layer.ngram(slot.tokens[: start + rows], slot.ngram[i], start)
             layer(state, start, cos, sin)
         return few.streams.clone()
 
@@ -72,6 +71,9 @@ class Model:
 
     def logits(self, streams: Tensor) -> Tensor:
         """Logits [rows, V] float32 from the streams that the last layer left."""
+        if streams.shape[0] <= MOST:
+            few = self._rows(streams.shape[0])
+            return few.logits(streams, few.mix)
         return self._head(streams, self.weights.mixer)
 
     def draft(self, slot: Slot, following: Tensor, hidden: Tensor, start: int) -> Tensor:
@@ -93,6 +95,9 @@ class Model:
     def draft_logits(self, streams: Tensor) -> Tensor:
         """Logits [rows, V] of the draft head: what follows the token after each row."""
         assert self.weights.draft is not None
+        if streams.shape[0] <= MOST:
+            few = self._rows(streams.shape[0])
+            return few.logits(streams, few.draft_mix)
         return self._head(streams, self.weights.draft.mixer)
 
     def draft_cache(self, slot: Slot, following: Tensor, hidden: Tensor, start: int) -> None:
