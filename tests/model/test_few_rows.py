@@ -20,6 +20,7 @@ from carousel_kernels.experts.few_rows import Experts
 from carousel_kernels.gated_delta.few_rows import Recurrent
 from carousel_kernels.hyper_connection.few_rows import Mix
 from carousel_kernels.scratch import Scratch
+from carousel_server.engine.arena import ALIGNED, RESERVED, Arena
 
 ROWS = pytest.mark.parametrize("rows", [1, 2, 3, 4])
 EPS = 1e-6
@@ -118,3 +119,12 @@ def test_queries_and_keys_are_normed_and_rotated_and_attend_to_what_is_before_th
     dense = Dense(Scratch(rows), turned.q, gate, kv)
     dense(keys, values, start)
     assert_close(dense.out, attention.attention(query, gate, keys, values, start, None, 4))
+
+
+def test_an_arena_keeps_matrices_apart_aligned_and_contiguous():
+    arena, sources = Arena(), draw(0, (3, 5), (7, 2, 9), (1, RESERVED // 4 + 8), (2, 3))
+    kept = [arena.keep(source.mT) for source in sources]
+    for source, copy in zip(sources, kept, strict=True):
+        assert torch.equal(copy, source.mT)
+        assert copy.is_contiguous()
+        assert copy.data_ptr() % ALIGNED == 0

@@ -12,6 +12,7 @@ import torch
 from carousel_kernels.fp8 import dequantize
 from torch import Tensor
 
+from carousel_server.engine.arena import Arena
 from carousel_server.engine.checkpoint import Checkpoint
 from carousel_server.engine.layout import TEXT
 
@@ -144,6 +145,7 @@ class Packer:
     ) -> None:
         self.checkpoint, self.config = checkpoint, checkpoint.config
         self.device, self.dtype, self.drafts = device, dtype, drafts
+        self._arena = Arena()
         c = self.config
         layers = len(c.layers) + (1 if checkpoint.layout.mtp else 0)
         self.expand = layers * c.experts * 3 * c.expert_width * c.hidden * 4 <= expand_bytes
@@ -167,7 +169,7 @@ class Packer:
 
     def _fastest(self, weight: Tensor) -> Tensor:
         """The same matrix, or stack of them, in the memory order that `linear` likes best."""
-        return weight.mT.contiguous().mT if self.device.type == "cpu" else weight
+        return self._arena.keep(weight.mT).mT if self.device.type == "cpu" else weight
 
     def _scale(self, name: str, *shape: int, centred: bool = True) -> Tensor:
         scale = self.checkpoint.tensor(name).to(self.device, torch.float32)
