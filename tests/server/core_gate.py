@@ -1,75 +1,99 @@
-"""Holds a running server at a chosen point, so that a test can act exactly there. Real sockets, real worker thread."""
+"""A server process that a test can stop at a chosen point, to act exactly there. See core_gated_server.py."""
 
 import json
 import socket
 import struct
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from tests.server.http_kit import Running
+from tests.server.http_kit import TOKEN, Clients, wait_for
 
 WAIT = 60.0  # a loaded machine is slow; nothing here waits for long when all is well
 
 
-class Hold:
-    """Someone was stopped here: `reached` says so, `go` lets them on."""
+class Gate:
+    """The test's end of the control socket."""
 
-    def __init__(self) -> None:
-        self.reached, self.go = threading.Event(), threading.Event()
+    def __init__(self, control: socket.socket) -> None:
+        control.settimeout(WAIT)
+        self._lines = control.makefile("rw")
+
+    def ask(self, do: str, **fields: Any) -> Any:
+        """One order and its answer."""
+        print(json.dumps({"do": do, **fields}), file=self._lines, flush=True)
+        return json.loads(self._lines.readline())
+
+    @contextmanager
+    def hold(self, point: str, *, after: int = 0) -> Iterator[None]:
+        """Stop the call number `after` of this point; at the end of the block it goes on."""
+        self.ask("hold", point=point, after=after)
+        try:
+            yield
+        finally:
+            self.ask("go")
 
     def wait(self) -> None:
-        assert self.reached.wait(WAIT), "nobody came to the held point"
-
-    def stop_here(self) -> None:
-        self.reached.set()
-        assert self.go.wait(WAIT), "held for too long"
+        """Until someone is stopped."""
+        assert self.ask("wait"), "nobody came to the held point"
 
 
-@contextmanager
-def hold(owner: object, method: str, *, after: int = 0) -> Iterator[Hold]:
-    """Stop the call number `after` of a method of this object before it begins."""
-    original, found, calls = getattr(owner, method), Hold(), iter(range(1_000_000))
+class GatedServer(Clients):
+    """A child that serves the embedded model."""
 
-    def held(*arguments, **named):
-        if next(calls) == after:
-            found.stop_here()
-        return original(*arguments, **named)
+    def __init__(self, ports: dict[str, int], gate: Gate) -> None:
+        super().__init__(ports)
+        self.gate = gate
 
-    setattr(owner, method, held)
-    try:
-        yield found
-    finally:
-        found.go.set()
-        setattr(owner, method, original)
+    def turns_of(self, session: str) -> int:
+        return int(self.http.get(f"/v1/sessions/{session}").json()["turns"])
+
+    def metric(self, sample: str) -> float:
+        """The value of one sample of /metrics; 0 if it was never counted."""
+        lines = self.http.get("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} "))
 
 
 @contextmanager
-def around(owner: object, method: str, *, before=None, behind=None) -> Iterator[None]:
-    """Do something directly before or behind every call of a method."""
-    original = getattr(owner, method)
-
-    def wrapped(*arguments, **named):
-        if before is not None:
-            before()
-        result = original(*arguments, **named)
-        if behind is not None:
-            behind()
-        return result
-
-    setattr(owner, method, wrapped)
-    try:
-        yield
-    finally:
-        setattr(owner, method, original)
+def gated(folder: Path, *flags: str) -> Iterator[GatedServer]:
+    """Start, and end with SIGTERM: an idle server leaves with exit code 0."""
+    (folder / "token").write_text(TOKEN)
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "tests.server.core_gated_server", str(theirs.fileno()), "serve"]
+    command += ["--host", "127.0.0.1", "--port", "0", "--admin-port", "0", "--admin-token", str(folder / "token")]
+    with ours, (folder / "log").open("w") as log:
+        child = subprocess.Popen(
+            [*command, "--threads", "1", *flags],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        try:
+            assert child.stdout is not None
+            server = GatedServer(json.loads(child.stdout.readline()), Gate(ours))
+            wait_for(lambda: server.http.get("/health").status_code == 200, WAIT)
+            yield server
+            server.close()
+            child.terminate()
+            assert child.wait(WAIT) == 0
+        finally:
+            child.kill()
+            child.wait()
 
 
 class RawClient:
-    """One chat request on its own socket, so that it can be half-closed or dropped."""
+    """One chat request on its own socket, so that it can be half-closed or dropped, or read slowly or not at all."""
 
-    def __init__(self, server: Running, body: dict) -> None:
-        self.socket = server.connect()
+    def __init__(self, server: Clients, body: dict[str, Any]) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.settimeout(WAIT)
+        self.socket.connect(("127.0.0.1", server.port))
         content = json.dumps(body).encode()
         head = ["POST /v1/chat/completions HTTP/1.1", "host: x", "connection: close", f"content-length: {len(content)}"]
         self.socket.sendall("\r\n".join([*head, "", ""]).encode() + content)

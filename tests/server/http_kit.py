@@ -20,12 +20,10 @@ from carousel_server.server import Server, Setup
 TOKEN = "admin-secret"
 
 
-class Running:
-    """A started server."""
+class Clients:
+    """HTTP clients of a started server's two ports."""
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, ports: dict[str, int]) -> None:
-        self.server = server
-        self.loop = loop
+    def __init__(self, ports: dict[str, int]) -> None:
         self.port, self.admin_port = ports["port"], ports["admin_port"]
         self.url, self.admin_url = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.admin_port}"
         self.http = httpx.Client(base_url=self.url, timeout=20)
@@ -36,9 +34,10 @@ class Running:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    @property
-    def boot_id(self) -> str:
-        return self.server.stage.identity.boot_id
+    def close(self) -> None:
+        self.http.close()
+        self.probe.close()
+        self.admin.close()
 
     def state(self) -> dict[str, Any]:
         return dict(self.admin.get("/admin/state").raise_for_status().json())
@@ -55,13 +54,31 @@ class Running:
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
 
     def idle(self, seconds: float = 5.0) -> dict[str, Any]:
-        """Wait until nothing is held, and prove it: no request, no reserved byte, no open turn, no integrity error."""
+        """Wait until nothing is held, and prove it: no request, no reserved byte, no integrity error."""
         state = wait_for(
             lambda: (s := self.state())["requests"] == {"queued": 0, "running": 0} and s["reservedBytes"] == 0 and s,
             seconds,
         )
-        wait_for(lambda: not self.server.routes.turns and not self.server.routes.hop.busy, seconds)
         assert "carousel_integrity_errors_total 0.0" in self.http.get("/metrics").text
+        return dict(state)
+
+
+class Running(Clients):
+    """A server in this process."""
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, ports: dict[str, int]) -> None:
+        super().__init__(ports)
+        self.server = server
+        self.loop = loop
+
+    @property
+    def boot_id(self) -> str:
+        return self.server.stage.identity.boot_id
+
+    def idle(self, seconds: float = 5.0) -> dict[str, Any]:
+        """Nor an open turn."""
+        state = super().idle(seconds)
+        wait_for(lambda: not self.server.routes.turns and not self.server.routes.hop.busy, seconds)
         return state
 
 
@@ -179,9 +196,7 @@ def running(
             if thread.is_alive():
                 loop.call_soon_threadsafe(server.end)
             thread.join(30)
-            found.http.close()
-            found.probe.close()
-            found.admin.close()
+            found.close()
         assert not thread.is_alive(), "the server did not end"
 
 
