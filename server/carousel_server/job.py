@@ -1,6 +1,6 @@
 """A request while the worker runs it, and the stages that its reply passes. Pure data; worker.py moves it on."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,9 +15,9 @@ class ReplyStage(Protocol):
 
     finish: FinishReason | None
 
-    def feed(self, selected: Selected) -> Iterable[TextDelta | CallDelta]: ...
+    def feed(self, selected: Selected) -> Collection[TextDelta | CallDelta]: ...
 
-    def close(self, reason: Any) -> Iterable[TextDelta | CallDelta]: ...
+    def close(self, reason: Any) -> Collection[TextDelta | CallDelta]: ...
 
     @property
     def message(self) -> Message: ...

@@ -7,7 +7,7 @@ events during a turn of the worker, not one for each event.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from carousel_server.turn import CallDelta, Completion, Event, Failed, Progress, TextDelta
 
@@ -17,7 +17,8 @@ EVENT_BYTES = 128  # what an event weighs besides its text
 def event_bytes(event: Event) -> int:
     """Bytes an event holds while it waits. The last event is always taken, so it weighs nothing."""
     if isinstance(event, TextDelta):
-        return EVENT_BYTES + len(event.text) + EVENT_BYTES * sum(1 + len(one.top) for one in event.logprobs)
+        tokens = EVENT_BYTES * sum(1 + len(one.top) for one in event.logprobs) if event.logprobs else 0
+        return EVENT_BYTES + len(event.text) + tokens
     if isinstance(event, CallDelta):
         return EVENT_BYTES + len(event.call.name) + sum(len(k) + len(str(v)) for k, v in event.call.arguments.items())
     return 0
@@ -65,7 +66,7 @@ class OutputQueue:
     def __init__(self, limit: int, waker: Waker) -> None:
         self.limit = limit
         self._waker = waker
-        self._events: deque[tuple[Event, int]] = deque()
+        self._events: deque[Event] = deque()
         self._bytes = 0
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
@@ -81,21 +82,20 @@ class OutputQueue:
         """Whether the last event was put."""
         return self._ended
 
-    def put(self, events: Iterable[Event]) -> bool:
+    def put(self, events: Collection[Event]) -> bool:
         """Add events; False and nothing added when they do not fit. After the end everything is dropped, True."""
+        size = sum(map(event_bytes, events))
         with self._lock:
             if self._ended:
                 return True
-            batch = [(event, event_bytes(event)) for event in events]
-            size = sum(weight for _, weight in batch)
             if self._bytes + size > self.limit:
                 return False
             self._bytes += size
-            for item in batch:
-                if self._events and isinstance(item[0], Progress) and isinstance(self._events[-1][0], Progress):
+            for event in events:
+                if isinstance(event, Progress) and self._events and isinstance(self._events[-1], Progress):
                     self._events.pop()
-                self._events.append(item)
-        if batch:
+                self._events.append(event)
+        if events:
             self._waker.mark(self)
         return True
 
@@ -108,14 +108,14 @@ class OutputQueue:
                 self._events.clear()
                 self._bytes = 0
             self._ended = True
-            self._events.append((event, 0))
+            self._events.append(event)
         self._waker.mark(self)
         return True
 
     def take(self) -> list[Event]:
         """Everything that waits, oldest first."""
         with self._lock:
-            events = [event for event, _ in self._events]
+            events = list(self._events)
             self._events.clear()
             self._bytes = 0
         return events

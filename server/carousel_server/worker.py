@@ -6,7 +6,7 @@ or one decode step. With more active requests than slots, the sequence whose nex
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from carousel_server.core import Core
@@ -17,7 +17,7 @@ from carousel_server.pace import Pace, chunk_end
 from carousel_server.prefix_cache import Entry
 from carousel_server.registry import Record
 from carousel_server.sampling import Sampler
-from carousel_server.turn import CallDelta, Completion, Progress, TextDelta, Usage
+from carousel_server.turn import CallDelta, Completion, Event, Progress, TextDelta, Usage
 
 log = logging.getLogger(__name__)
 
@@ -272,7 +272,7 @@ class Worker:
             self._release(other)
         self._spend("switching", began)
 
-    def _put(self, job: Job, events: Iterable[Any]) -> None:
+    def _put(self, job: Job, events: Collection[Event]) -> None:
         """To the writer; a full queue cancels the request, it never makes the worker wait."""
         if not job.record.output.put(events):
             with self._core.lock:
