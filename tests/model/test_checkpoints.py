@@ -6,10 +6,12 @@ import shutil
 import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from carousel_kernels import fp8, ngram
 from carousel_server.engine import load
 from carousel_server.engine.checkpoint import Checkpoint
 from carousel_server.engine.config import CheckpointError
@@ -18,7 +20,7 @@ from carousel_server.engine.weights import Packer
 from safetensors.torch import load_file, save_file
 
 from tests.model.engine_kit import all_logits, open_engine
-from tests.model.oracle.make_fp8 import make_fp8, widen
+from tests.model.oracle.make_fp8 import make_fp8, quantize, widen
 from tests.model.oracle.make_tiny import make_tiny
 
 CPU = torch.device("cpu")
@@ -93,13 +95,13 @@ def test_visual_tensors_are_skipped_and_the_draft_head_is_optional(small, copy):
 
 
 def test_the_fp8_layout_is_widened_exactly(small, tmp_path):
-    fp8, wide = make_fp8(small, tmp_path / "fp8", tmp_path / "wide")
-    checkpoint = Checkpoint(fp8)
+    narrow, wide = make_fp8(small, tmp_path / "fp8", tmp_path / "wide")
+    checkpoint = Checkpoint(narrow)
     assert checkpoint.layout.fp8_experts
     assert checkpoint.layout.fp8_ngram
     packed = Packer(checkpoint, CPU).pack()
     lazy = Packer(checkpoint, CPU, expand_bytes=0).pack()
-    stored = load_file(fp8 / "model.safetensors")
+    stored = load_file(narrow / "model.safetensors")
     for layer in (0, 3):
         for weights in (packed, lazy):
             for e in (0, 7):
@@ -110,19 +112,33 @@ def test_the_fp8_layout_is_widened_exactly(small, tmp_path):
                 }
                 assert torch.equal(weights.layers[layer].experts.gate_up[e], torch.cat([parts["gate"], parts["up"]]))
                 assert torch.equal(weights.layers[layer].experts.down[e], parts["down"])
-    assert (logits(fp8) - logits(wide)).abs().max() <= 2e-5
-    error = (logits(fp8) - logits(small)).pow(2).mean().sqrt() / logits(small).std()
+    table = "model.language_model.layers.1.ple.ple_embedding.ngram_embedding"
+    values = (
+        torch.cat([stored[f"{table}.shard_{j}.weight"].float() for j in range(4)]) * stored[f"{table}.weight_scale"]
+    )
+    found = packed.layers[1].ngram
+    assert torch.equal(ngram.gather(found.shards, torch.arange(len(values))[:, None], found.table_scale), values)
+    assert (logits(narrow) - logits(wide)).abs().max() <= 2e-5
+    error = (logits(narrow) - logits(small)).pow(2).mean().sqrt() / logits(small).std()
     print(f"FP8 experts and table: RMS error of the logits {error:.3f} of their standard deviation")
     assert error < 0.15
 
 
-def test_a_fused_checkpoint_larger_than_the_expansion_gives_the_same_logits(small):
+def test_a_scale_covers_a_block_of_128_rows_and_columns():
+    """The tiny experts are smaller than one block."""
+    weight, scale = quantize(torch.randn(300, 200, generator=torch.Generator().manual_seed(1)))
+    assert scale.shape == (3, 2)
+    assert torch.equal(fp8.dequantize(weight, scale), widen(weight, scale))
+
+
+def test_experts_too_large_to_widen_stay_in_the_mapped_file_and_give_the_same_logits(small, monkeypatch):
+    expected = logits(small)
+    lazy = partial(Packer, expand_bytes=0)
     checkpoint = Checkpoint(small)
-    packed = Packer(checkpoint, CPU, expand_bytes=0).pack()
-    assert (
-        packed.layers[0].experts.gate_up[0].data_ptr()
-        == checkpoint.tensor("model.language_model.layers.0.mlp.experts.gate_up_proj").data_ptr()
-    )  # still the mapped file
+    mapped = checkpoint.tensor("model.language_model.layers.0.mlp.experts.gate_up_proj")
+    assert lazy(checkpoint, CPU).pack().layers[0].experts.gate_up[0].data_ptr() == mapped.data_ptr()
+    monkeypatch.setattr("carousel_server.engine.start.Packer", lazy)
+    assert torch.equal(logits(small), expected)
 
 
 MEASURE = """
@@ -144,7 +160,7 @@ def test_loading_a_checkpoint_of_4_gib_allocates_no_second_copy(small, tmp_path)
     folder = tmp_path / "big"
     folder.mkdir()
     shutil.copy(small / "config.json", folder)
-    edit_config(folder, num_experts=512, hidden_size=512, moe_intermediate_size=640, ple_embed_dim=512)
+    edit_config(folder, num_experts=512, hidden_size=512, moe_intermediate_size=704, ple_embed_dim=512)
     from carousel_server.engine.config import read_config
     from carousel_server.engine.layout import Layout
 
@@ -165,7 +181,7 @@ def test_loading_a_checkpoint_of_4_gib_allocates_no_second_copy(small, tmp_path)
             if header[name]["dtype"] == "I64":
                 file.seek(8 + len(raw) + header[name]["data_offsets"][0])
                 file.write(stored[name].numpy().tobytes())
-    assert at > 3.75 * 2**30
+    assert at >= 4 * 2**30
     done = subprocess.run([sys.executable, "-c", MEASURE, str(folder)], capture_output=True, text=True, check=True)
     grown = int(done.stdout.split()[-1])
     print(f"{at / 2**30:.2f} GiB mapped, {grown} MiB of anonymous memory")

@@ -1,5 +1,6 @@
 """The draft head: its logits, its acceptance on the embedded model, and the choice of a width."""
 
+import pytest
 import torch
 from carousel_server.engine import EMBEDDED
 from carousel_server.engine.mtp import PROBE, DraftCost, DraftWidth
@@ -64,20 +65,27 @@ def test_draft_logits_of_every_prompt_row_and_of_the_second_step_agree_with_the_
         assert max(before, after) <= STREAM_TOLERANCE
 
 
-def test_the_rows_that_the_engine_fills_are_those_of_the_reference(tiny, golden, reference):
-    """Prompt in chunks, then steps with and without drafts: the next proposal is what the reference's head says."""
+@pytest.mark.parametrize(
+    ("name", "steps"), [("sparse", ()), ("sparse", (3,)), ("mid_eos", (0, 1, 2)), ("long", (0, 2, 0, 0, 3, 1))]
+)
+def test_proposals_are_what_the_head_of_the_reference_says(tiny, golden, reference, name, steps):
+    """Prompt in chunks, then steps with and without drafts: the next three, each from the streams of the one before."""
     engine = open_engine(tiny)
-    ids = golden["long.ids"].tolist()
+    ids = golden[f"{name}.ids"].tolist()
     seq = eager(engine.create(len(ids) + 40))
     feed(engine, seq, ids, 50)
     token = engine.select(seq, GREEDY).token
-    for drafts in (0, 2, 0, 0, 3, 1):
+    for drafts in steps:
         token = engine.step(seq, token, GREEDY, drafts)[-1].token
     with torch.inference_mode():
-        proposed = engine._propose(seq, seq.slot, token, 1)
+        proposed = engine._propose(seq, seq.slot, token, 3)
     _, hidden = reference.forward(seq.tokens)
-    expected, _ = reference.mtp([*seq.tokens[1:], token], hidden)
-    assert proposed == [int(expected[-1].argmax())]
+    following = [*seq.tokens[1:], token]
+    for _ in range(3):
+        logits, streams = reference.mtp(following, hidden)
+        following.append(int(logits[-1].argmax()))
+        hidden = torch.cat([hidden, streams[-1:]])
+    assert proposed == following[-3:]
 
 
 def answers(engine, tokenizer, width):
