@@ -1,4 +1,4 @@
-"""Random valid specs, all at once, under a running operator and its watches on a real API server."""
+"""Random valid specs and the samples, all at once, under a running operator and its watches on a real API server."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ import pytest
 from carousel_operator import kinds, names, resync
 from carousel_operator.api import Api
 from carousel_operator.metrics import Metrics
+from carousel_operator.samples import SAMPLES
 from carousel_operator.view import Json, Key
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -47,6 +48,7 @@ async def look(api: Api) -> Mapping[Key, resync.Versions]:
 def test_d52_200_random_valid_specs_are_applied_and_then_nothing_is_written_for_a_minute(api: ApiServer) -> None:
     wanted = {(SPACES[n % len(SPACES)], f"r{n}"): spec for n, spec in enumerate(drawn(SPECS))}
     assert len(wanted) == SPECS
+    wanted |= {(SPACES[0], sample.name): sample.spec for sample in SAMPLES}  # among them every optional field
 
     async def scene() -> None:
         client = await Api.connect(str(api.kubeconfig))
@@ -57,7 +59,7 @@ def test_d52_200_random_valid_specs_are_applied_and_then_nothing_is_written_for_
             await client.create(kinds.SERVER, space, body)
         try:
             async with operating(api.kubeconfig, SPACES[0], SPACES) as metrics:
-                await eventually(lambda: _carried_out(client), 150)
+                await eventually(lambda: _carried_out(client, len(wanted)), 150)
                 await eventually(lambda: _quiet(metrics), 60)
                 for server in await _servers(client):
                     ready = next(c for c in server["status"]["conditions"] if c["type"] == names.READY)
@@ -77,10 +79,10 @@ async def _servers(client: Api) -> list[Json]:
     return [server for space in SPACES for server in await client.list_all(kinds.SERVER, space)]
 
 
-async def _carried_out(client: Api) -> bool:
+async def _carried_out(client: Api, count: int) -> bool:
     """Every object has a StatefulSet and a status of its generation."""
     sets = [len(await client.list_metadata(kinds.STATEFUL_SET, space)) for space in SPACES]
-    if sum(sets) < SPECS:
+    if sum(sets) < count:
         return False
     return all((server.get("status") or {}).get("observedGeneration") == 1 for server in await _servers(client))
 
