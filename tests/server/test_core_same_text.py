@@ -11,7 +11,7 @@ from carousel_server.memory_plan import plan
 from carousel_server.presets import PRESETS
 from carousel_server.prompt import PromptTemplate
 from carousel_server.tokenizer import Tokenizer
-from carousel_server.turn import Completion, PreparedTurn
+from carousel_server.turn import Completion, Message, PreparedTurn
 
 from tests.server.core_kit import Bench
 
@@ -51,20 +51,31 @@ class RealBench(Bench):
 
     def begin_turn(self, session: str, text: str, *, stream: bool = True):
         turn = self.begin(session, text=text, stream=stream)
-        messages = (*turn.history, *turn.record.request.messages)
-        rendered = self.template.render(messages, ())
+        rendered = self.template.render((*turn.history, *turn.record.request.messages), ())
+        return self.submit_tokens(turn, rendered.tokens, rendered.boundaries)
+
+    def submit_tokens(self, turn, tokens, boundaries=()):
         turn.submit(
             PreparedTurn(
                 request=replace(turn.record.request, settings=turn.settings, tools=turn.tools),
-                messages=messages,
-                prompt_tokens=rendered.tokens,
-                boundaries=rendered.boundaries,
+                messages=(*turn.history, *turn.record.request.messages),
+                prompt_tokens=tokens,
+                boundaries=boundaries,
                 max_new_tokens=TOKENS,
-                capacity_tokens=len(rendered.tokens) + TOKENS,
+                capacity_tokens=len(tokens) + TOKENS,
                 rng=turn.rng,
             )
         )
         return turn
+
+    def say(self, tokens, boundaries=(), **settings):
+        """Text, cached tokens, and how many drafts were proposed and accepted for them."""
+        stats = self.engine.stats
+        before = stats.drafts_proposed, stats.drafts_accepted
+        reading = self.finish(self.submit_tokens(self.begin(**settings), tokens, boundaries))
+        self.idle_real()
+        drafts = stats.drafts_proposed - before[0], stats.drafts_accepted - before[1]
+        return reading.text, reading.end.usage.cached_tokens, drafts
 
     def conversation(self, temperature: float, *, beside: int = 0, stream: bool = True, push: bool = False):
         """Both turns' texts, and the RNG that the session was left with."""
@@ -109,6 +120,7 @@ def test_the_text_is_the_same_in_every_company(temperature: float, engines, text
         "with limits pushed meanwhile": run(push=True, beside=3),
         "in the smallest chunks": run(chunk=64, beside=1),
         "without the draft head": run(drafts=0),
+        "without either": run(drafts=0, limits=OFF),
     }
     assert {name: found for name, found in variants.items() if found != alone} == {}
 
@@ -127,6 +139,30 @@ def test_drafts_were_verified_and_sequences_moved(engines, text_side):
     sampled = one.engine.stats.drafts_proposed
     one.conversation(0.9)
     assert one.engine.stats.drafts_proposed == sampled
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "seed": 5}], ids=["greedy", "sampled"])
+def test_a_prompt_that_is_wholly_cached_is_answered_as_a_cold_one(settings, engines, text_side):
+    prompt = text_side[1].render((Message("user", TURNS[0]),), ()).tokens
+    warm, cold = RealBench(engines(4, 2), text_side), RealBench(engines(4, 2), text_side, limits=OFF)
+    # A longer prompt that has this one's end among its boundaries leaves an entry of exactly this one.
+    warm.say((*prompt, *prompt[:3]), (len(prompt),), temperature=0.9, seed=6)
+    text, cached, drafts = warm.say(prompt, **settings)
+    assert cached == len(prompt)
+    assert (text, drafts) == (cold.say(prompt, **settings)[0], cold.say(prompt, **settings)[2])
+
+
+def test_an_entry_is_completed_with_the_token_that_follows_it_now(engines, text_side):
+    """The draft head's last row needs the next token; another request's would show in the drafts first."""
+    prompt = text_side[1].render((Message("user", TURNS[0]),), ()).tokens
+    head = len(prompt) - 6
+    other = (*prompt[:head], *reversed(prompt[head:]))
+    warm, cold = RealBench(engines(4, 2), text_side), RealBench(engines(4, 2), text_side, limits=OFF)
+    warm.say(other, (head,))
+    found, expected = warm.say(prompt, (head,)), cold.say(prompt, (head,))
+    assert found[1] == head
+    assert (found[0], found[2]) == (expected[0], expected[2])
+    assert found[2][1] > 0
 
 
 def test_the_plans_figures_are_the_engines(engines):
