@@ -1,6 +1,7 @@
 """The GPU engine without a GPU: the same files, layouts and kernels, interpreted on the CPU."""
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from carousel_server import loader
 from carousel_server.allocations import ALIGNMENT
 from carousel_server.engine import gpu_start
 from carousel_server.engine.checkpoint import Checkpoint
-from carousel_server.engine.gpu import GpuEngine
+from carousel_server.engine.gpu import GpuEngine, GpuSequence, GpuSnapshot
+from carousel_server.engine.gpu_state import Saved
+from carousel_server.engine.protocol import EngineError, SamplerParams
 from carousel_server.limits import EngineSettings, GiB, Limits
 from carousel_server.memory_plan import rows_by_key
 
@@ -57,6 +60,41 @@ def test_a_start_tells_how_far_it_is(fp8):
     assert [what for _, what in told if "layer" in what] == [f"experts of layer {i} of 5" for i in range(1, 6)]
     assert all(a <= b for (a, _), (b, _) in itertools.pairwise(told))
     assert told[-1][0] < 1
+
+
+class Lost:
+    """A device that fails whatever is asked of it."""
+
+    def __getattr__(self, name: str):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def __call__(self, *arguments, **settings):
+        return self.any
+
+
+SAVED = Saved(1, [], [])
+CALLS: dict[str, Callable[[GpuEngine, GpuSequence], object]] = {
+    "create": lambda engine, seq: engine.create(8),
+    "prefill": lambda engine, seq: engine.prefill(seq, [1, 2]),
+    "select": lambda engine, seq: engine.select(seq, SamplerParams()),
+    "step": lambda engine, seq: engine.step(seq, 5, SamplerParams(), 0),
+    "suspend": lambda engine, seq: engine.suspend(seq),
+    "resume": lambda engine, seq: engine.resume(GpuSequence(8, None, saved=SAVED)),
+    "snapshot": lambda engine, seq: engine.snapshot(seq),
+    "adopt": lambda engine, seq: engine.adopt(GpuSequence(8, 0), GpuSnapshot((1,), SAVED, 0, False)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_lost_device_ends_the_process_whichever_call_meets_it(fp8, call):
+    found = start(fp8, slots=2)
+    seq = found.create(8)
+    seq.length = 1
+    found.state = found.steps = Lost()
+    with pytest.raises(EngineError, match="the device failed: CUDA error") as caught:
+        CALLS[call](found, seq)
+    assert caught.value.fatal
+    found.release(seq)
 
 
 @pytest.mark.parametrize("drafts", [0, 2])

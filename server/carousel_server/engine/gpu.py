@@ -112,10 +112,10 @@ class GpuEngine:
         read."""
         if not 0 < capacity <= self.info.context_tokens:
             raise EngineError(f"capacity {capacity} is not between 1 and the context of {self.info.context_tokens}")
-        slot = self._take_slot()
-        with torch.inference_mode():
-            self.state.applied[slot] = 0
-        return GpuSequence(capacity, slot, draftable=self.info.max_drafts > 0)
+        seq = GpuSequence(capacity, self._take_slot(), draftable=self.info.max_drafts > 0)
+        with Call(seq, GpuSequence) as own:
+            self.state.applied[_slot(own)] = 0
+        return seq
 
     def free_slots(self) -> int:
         """Slots that create or resume can take."""
