@@ -1,7 +1,9 @@
 """The OpenAPI document is true: schemathesis asks the live server everything that it says."""
 
+from pathlib import Path
 from typing import Any
 
+import carousel_server
 import pytest
 import schemathesis
 from carousel_server.openapi import OPERATIONS, document
@@ -37,6 +39,11 @@ def test_the_server_answers_as_its_document_says(case: Any, small: Running) -> N
     message = reply.json()["error"]["message"] if reply.status_code == 400 else ""
     beyond = any(words in message for words in BEYOND_A_SCHEMA)
     case.validate_response(reply, excluded_checks=[positive_data_acceptance] if beyond else [])
+
+
+def test_every_reason_beyond_a_schema_is_one_that_the_server_gives() -> None:
+    source = "".join(path.read_text() for path in Path(carousel_server.__file__).parent.glob("*.py"))
+    assert [words for words in BEYOND_A_SCHEMA if words not in source] == []
 
 
 def test_the_document_has_every_path_and_is_served(server: Running) -> None:
