@@ -65,7 +65,8 @@ class ApiServer:
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Output of kubectl. Raises Refused."""
-        command = [binaries() / "kubectl", "--kubeconfig", self.kubeconfig, f"--request-timeout={timeout:.0f}s", *args]
+        to_here = ("--kubeconfig", str(self.kubeconfig), f"--request-timeout={timeout:.0f}s")
+        command = [str(binaries() / "kubectl"), *to_here, *args]
         done = subprocess.run(command, input=stdin, text=True, capture_output=True, timeout=timeout + 5)
         if done.returncode:
             raise Refused(done.stderr.strip())

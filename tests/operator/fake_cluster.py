@@ -128,8 +128,8 @@ class FakeCluster:
             }
             known = [c for c in (pod.get("status") or {}).get("conditions") or () if c["type"] == "PodScheduled"]
             if not known or known[0]["status"] != "False":
-                body = {"status": {"conditions": [condition]}}
-                await self.api.patch(kinds.POD, self.namespace, meta["name"], body, "status")
+                waiting = {"status": {"conditions": [condition]}}
+                await self.api.patch(kinds.POD, self.namespace, meta["name"], waiting, "status")
             return
         target = {"apiVersion": "v1", "kind": "Node", "name": self.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": meta["name"]}, "target": target}

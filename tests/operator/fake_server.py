@@ -58,7 +58,7 @@ class FakeServer:
             version="test",
             boot_id=self.boot_id,
             ordinal=self.ordinal,
-            phase=phase,  # type: ignore[arg-type]
+            phase=phase,
             progress=1.0,
             uptime_seconds=1.0,
             sessions=SessionCounts(

@@ -39,7 +39,7 @@ def state(
         version="1",
         boot_id=boot or f"boot{ordinal}",
         ordinal=ordinal,
-        phase=phase,  # type: ignore[arg-type]
+        phase=phase,
         progress=progress,
         message=message,
         uptime_seconds=100.0,

@@ -206,7 +206,7 @@ def test_an_operator_killed_at_each_step_of_a_drain_goes_on_with_the_same_deadli
         await drive.apply()
         await drive.until(drive.ready)
         drive.kill_after = after
-        died = []
+        died: list[tuple[str, int]] = []
         for write, occurrence in STEPS:
             before = await drive.uids()
             known = await drive.ledger()

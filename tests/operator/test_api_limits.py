@@ -17,7 +17,7 @@ def test_hot_limits_reach_every_pod_without_a_restart_and_new_pods_start_with_th
 
         async def applied() -> bool:
             limits = (await drive.status()).get("limits", {})
-            return limits.get("appliedReplicas") == 2 and limits["generation"] > 1
+            return bool(limits.get("appliedReplicas") == 2 and limits["generation"] > 1)
 
         await drive.until(applied)
         assert {server.limits.queued_requests for server in drive.fake.servers.values()} == {5}
@@ -53,7 +53,7 @@ def test_an_unreachable_pod_is_counted_and_tried_again(live: ApiServer) -> None:
         await silent.start()
 
         async def applied() -> bool:
-            return (await drive.status())["limits"]["appliedReplicas"] == 2
+            return bool((await drive.status())["limits"]["appliedReplicas"] == 2)
 
         await drive.until(applied)
 

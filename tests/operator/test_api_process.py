@@ -146,7 +146,7 @@ def test_the_operator_that_was_there_first_notices_a_second_one(live: ApiServer)
         watching.append(asyncio.create_task(second.watch()))
 
         async def noticed() -> bool:
-            return drive.metrics.others._value.get() == 1
+            return bool(drive.metrics.others._value.get() == 1)
 
         await eventually(noticed, 10)
         for task in watching:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_the_role_of_a_namespace_ends_at_its_border(api: ApiServer) -> None:
     account = install(api, "--set", "namespaces={one}", "--set", "serviceAccount.name=narrow", "--set", "podLabels.x=y")
     allowed = (("patch", "carousel.dev/inferenceservers:status"), ("create", "secrets"), ("delete", "pods"))
     for verb, resource in allowed:
-        assert soon(lambda verb=verb, resource=resource: may(api, account, verb, resource, "one"))
+        assert soon(partial(may, api, account, verb, resource, "one"))
         assert not may(api, account, verb, resource, "default")
     assert not may(api, account, "list", "nodes", "")
     assert not may(api, account, "create", "pods", "one")

@@ -1,6 +1,7 @@
 """A model that is being downloaded by the init container, as the operator tells of it."""
 
 from dataclasses import replace
+from typing import Any
 
 from carousel_operator import pods
 from carousel_operator.actions import PushLimits, PushPeers
@@ -14,7 +15,7 @@ POD = PodView(name="chat-0", uid="u", ordinal=0, created=0.0, ip="10.0.0.1", ini
 
 
 def test_the_pod_is_asked_as_soon_as_its_init_container_runs() -> None:
-    running = {"initContainerStatuses": [{"state": {"running": {}}}]}
+    running: dict[str, Any] = {"initContainerStatuses": [{"state": {"running": {}}}]}
     assert pods.has_process({"phase": "Pending", "podIP": "10.0.0.1", **running})
     assert not pods.has_process({"phase": "Pending", "podIP": "10.0.0.1"})
     assert not pods.has_process({"phase": "Pending", **running})

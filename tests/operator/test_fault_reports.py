@@ -9,7 +9,11 @@ from tests.operator import child_rows, headline_rows
 from tests.operator.plan_rows import SITUATIONS
 
 TESTS = Path(__file__).parents[1]
-SENTENCES = [row.sentence for row in (*SITUATIONS, *headline_rows.ROWS, *child_rows.ROWS)]
+SENTENCES = [
+    *(row.sentence for row in SITUATIONS),
+    *(row.sentence for row in headline_rows.ROWS),
+    *(row.sentence for row in child_rows.ROWS),
+]
 ROW = "a row"
 
 # number -> what went wrong elsewhere, and where it is held here: a row that begins with the number, or words of the

@@ -41,8 +41,8 @@ class Seen:
         raise AssertionError(f"not seen within {seconds} s; seen: {self.keys}")
 
 
-def _object(name: str, generation: int = 1, **labels: str) -> dict[str, Any]:
-    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "generation": generation, "resourceVersion": "1"}
+def _object(name: str, **labels: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}
     return {"metadata": {**meta, "labels": labels}, "spec": {}}
 
 
@@ -76,7 +76,7 @@ async def watching(
     async with kmock.KubernetesEmulator() as cluster, Server(cluster):
         for kind in (*WATCHED, NAMESPACE):
             group, _, version = kind.api_version.rpartition("/")
-            cluster.resources[group, version, kind.plural] = kmock.ResourceInfo(
+            cluster.resources[kmock.resource(group, version, kind.plural)] = kmock.ResourceInfo(
                 kind=kind.kind, namespaced=kind.namespaced, verbs={"list", "watch", "get", "patch"}
             )
         if fault is not None:
