@@ -118,10 +118,10 @@ def test_the_fp8_layout_is_widened_exactly(small, tmp_path):
     )
     found = packed.layers[1].ngram
     assert torch.equal(ngram.gather(found.shards, torch.arange(len(values))[:, None], found.table_scale), values)
-    assert (logits(narrow) - logits(wide)).abs().max() <= 2e-5
+    assert torch.equal(logits(narrow), logits(wide))
     error = (logits(narrow) - logits(small)).pow(2).mean().sqrt() / logits(small).std()
     print(f"FP8 experts and table: RMS error of the logits {error:.3f} of their standard deviation")
-    assert error < 0.15
+    assert error < 0.05
 
 
 def test_a_scale_covers_a_block_of_128_rows_and_columns():
@@ -185,7 +185,7 @@ def test_loading_a_checkpoint_of_4_gib_allocates_no_second_copy(small, tmp_path)
     done = subprocess.run([sys.executable, "-c", MEASURE, str(folder)], capture_output=True, text=True, check=True)
     grown = int(done.stdout.split()[-1])
     print(f"{at / 2**30:.2f} GiB mapped, {grown} MiB of anonymous memory")
-    assert grown < 160
+    assert grown < 64
 
 
 def drop(name):
