@@ -209,7 +209,7 @@ class Namespace:
         pods = {pod["name"]: pod for pod in self.pods_of(server)}
         return str(pods.get(f"{server}-{ordinal}", {}).get("bootId", ""))
 
-    def ready(self, server: str, seconds: float = 120) -> dict[str, Any]:
+    def ready(self, server: str, seconds: float = 240) -> dict[str, Any]:
         """The InferenceServer once it is Ready."""
         return self.wait_condition(server, "Ready", status="True", seconds=seconds)
 
@@ -218,7 +218,7 @@ class Namespace:
         self.ready(server)
         return self.boot_of(server, ordinal)
 
-    def other_boot(self, server: str, boot: str, ordinal: int = 0, seconds: float = 150) -> dict[str, Any]:
+    def other_boot(self, server: str, boot: str, ordinal: int = 0, seconds: float = 240) -> dict[str, Any]:
         """The entry of `status.pods` once the pod serves with another boot than this one."""
 
         def replaced() -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.kube import Namespace, kill_server, operator_stopped
 from tests.cluster.scenario import Traffic, scripted_server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def test_a_crashed_boot_is_told_with_its_cause_by_the_replaced_process(namespace: Namespace) -> None:

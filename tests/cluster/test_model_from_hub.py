@@ -11,9 +11,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.full]
 HUB = Path(__file__).with_name("hub.py")
 
 
-@pytest.fixture(scope="module")
-def hub(namespace: Namespace) -> Namespace:
-    """A namespace with a hub behind the Service `hub`."""
+def start_hub(namespace: Namespace) -> None:
+    """A hub behind the Service `hub` of the namespace."""
     container = {
         "name": "hub",
         "image": image_of("server"),
@@ -41,6 +40,12 @@ def hub(namespace: Namespace) -> Namespace:
         },
     )
     namespace.kubectl("wait", "pod/hub", "--for=condition=Ready", "--timeout=60s", timeout=70)
+
+
+@pytest.fixture(scope="module")
+def hub(namespace: Namespace) -> Namespace:
+    """A namespace with a hub."""
+    start_hub(namespace)
     return namespace
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.kube import CLUSTER_DIR, Namespace
 from tests.cluster.scenario import Traffic, scripted_server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NODE = {"nodeSelector": {"carousel.dev/test": "nodes"}}
 

@@ -5,7 +5,7 @@ import pytest
 from tests.cluster.kube import Namespace, condition
 from tests.cluster.scenario import QUICK, Traffic, scripted_server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def test_a_rollout_on_one_gpu_never_has_a_pending_twin(namespace: Namespace) -> None:
@@ -113,7 +113,7 @@ def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(names
     namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s"}))
     namespace.ready("many")
     namespace.kubectl("scale", "infsrv/many", "--replicas=3")
-    namespace.wait("three pods", lambda: namespace.get("infsrv", "many")["status"].get("readyReplicas") == 3, 120)
+    namespace.wait("three pods", lambda: namespace.get("infsrv", "many")["status"].get("readyReplicas") == 3, 240)
     order: list[str] = []
 
     def one_pod() -> bool:
