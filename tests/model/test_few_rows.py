@@ -5,6 +5,7 @@ import torch
 from carousel_kernels import (
     attention,
     attention_input,
+    block_select,
     causal_conv,
     experts,
     gated_delta,
@@ -13,7 +14,7 @@ from carousel_kernels import (
     rope,
     router,
 )
-from carousel_kernels.attention.few_rows import Dense
+from carousel_kernels.attention.few_rows import Attention
 from carousel_kernels.attention_input.few_rows import Turned
 from carousel_kernels.causal_conv.few_rows import CausalConv
 from carousel_kernels.experts.few_rows import Experts
@@ -116,9 +117,16 @@ def test_queries_and_keys_are_normed_and_rotated_and_attend_to_what_is_before_th
     attention_input.append(k.flatten(1), v.flatten(1), keys, values, k_scale, cos, sin, start, EPS)
     assert_close(turned.q, query)
     assert_close(turned.k, keys[:, start : start + rows].transpose(0, 1))
-    dense = Dense(Scratch(rows), turned.q, gate, kv)
-    dense(keys, values, start)
-    assert_close(dense.out, attention.attention(query, gate, keys, values, start, None, 4))
+    bound = Attention(Scratch(rows), turned.q, gate, kv)
+    bound.dense(keys, values, start)
+    assert_close(bound.out, attention.attention(query, gate, keys, values, start, None, 4))
+    (scores,) = draw(9, (rows, (start + rows) // 4))
+    scores.relu_()  # equal scores occur
+    visible = torch.arange(start + 1, start + rows + 1) // 4
+    for top in (1, 2, 5):
+        blocks = block_select.select(scores, visible, top)
+        bound.sparse(keys, values, start, scores, 4, top)
+        assert_close(bound.out, attention.attention(query, gate, keys, values, start, blocks, 4))
 
 
 def test_an_arena_keeps_matrices_apart_aligned_and_contiguous():

@@ -49,7 +49,7 @@ class Experts:
         self.shared_down = shared_down.t()
         self.gate_up, self.down = Transposed(gate_up), Transposed(down)
         most, wide = min(count, rows * top), gate_up[0].shape[0]
-        hidden = torch.empty(most, rows, wide)
+        hidden = scratch("experts.hidden", most, wide).transpose(0, 1)
         gates, ups = hidden[..., : wide // 2], hidden[..., wide // 2 :]
         self.hidden = hidden.unbind(0)
         self.inner = gates.unbind(0)

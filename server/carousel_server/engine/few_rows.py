@@ -1,12 +1,11 @@
 """Decode on a CPU: up to four rows through operators that are bound to their weights and buffers.
 
-The same pass as `Model.forward`, in the `few_rows` form of the operators; what each means is in its `reference`. Sparse
-attention, which begins beyond the indexer's budget, takes the plain form.
+The same pass as `Model.forward`, in the `few_rows` form of the operators; what each means is in its `reference`.
 """
 
 import torch
-from carousel_kernels import attention, block_select, indexer, linear, ngram
-from carousel_kernels.attention.few_rows import Dense
+from carousel_kernels import indexer, linear, ngram
+from carousel_kernels.attention import few_rows as attention
 from carousel_kernels.attention_input.few_rows import Turned
 from carousel_kernels.causal_conv.few_rows import CausalConv
 from carousel_kernels.experts.few_rows import Experts
@@ -81,7 +80,7 @@ class AttentionBlock:
         q_gate, k, v, index_q, self.index_k = self.projected.split_with_sizes(
             [2 * c.heads * c.head_dim, width, width, c.index_heads * c.index_dim, c.index_dim], 1
         )
-        q, self.gate = q_gate.view(count, c.heads, 2 * c.head_dim).chunk(2, -1)
+        q, gate = q_gate.view(count, c.heads, 2 * c.head_dim).chunk(2, -1)
         self.turned = Turned(
             scratch,
             q,
@@ -95,23 +94,26 @@ class AttentionBlock:
         self.v = v.view(count, c.kv_heads, c.head_dim).transpose(0, 1)
         self.index_q = index_q.view(count, c.index_heads, c.index_dim)
         self.index_rows = self.index_k.unbind(0)
-        self.dense = Dense(scratch, self.turned.q, self.gate, c.kv_heads)
+        self.attention = attention.Attention(scratch, self.turned.q, gate, c.kv_heads)
         self.y = scratch("y", c.hidden)
 
     def __call__(self, state: AttentionState, start: int, cos: Tensor, sin: Tensor) -> None:
+        c = self.config
         torch.mm(self.x, self.project, out=self.projected)
         self.turned(cos[:, None], sin[:, None])
         keys, values = state.keys.rows, state.values.rows
         keys[:, start : start + self.count].copy_(self.k)
         values[:, start : start + self.count].copy_(self.v)
         self._index(state, start)
-        complete = (start + self.count) // self.config.index_ratio
-        if complete > self.config.index_blocks:
-            mixed = self._sparse(state, start, complete, cos, sin)
+        complete = (start + self.count) // c.index_ratio
+        if complete > c.index_blocks:
+            scores = indexer.scores(
+                self.index_q, state.index_keys.rows, self.weights.index_q_scale, cos, sin, complete, c.eps
+            )
+            self.attention.sparse(keys, values, start, scores, c.index_ratio, c.index_blocks)
         else:
-            self.dense(keys, values, start)
-            mixed = self.dense.out
-        torch.mm(mixed, self.last, out=self.y)
+            self.attention.dense(keys, values, start)
+        torch.mm(self.attention.out, self.last, out=self.y)
 
     def _index(self, state: AttentionState, start: int) -> None:
         c = self.config
@@ -130,15 +132,6 @@ class AttentionBlock:
             c.index_ratio,
             c.eps,
         )
-
-    def _sparse(self, state: AttentionState, start: int, complete: int, cos: Tensor, sin: Tensor) -> Tensor:
-        c, end = self.config, start + self.count
-        scores = indexer.scores(
-            self.index_q, state.index_keys.rows, self.weights.index_q_scale, cos, sin, complete, c.eps
-        )
-        blocks = block_select.select(scores, torch.arange(start + 1, end + 1) // c.index_ratio, c.index_blocks)
-        keys, values = state.keys.rows, state.values.rows
-        return attention.attention(self.turned.q, self.gate, keys, values, start, blocks, c.index_ratio)
 
 
 class NgramBlock:
