@@ -110,7 +110,7 @@ def test_suspend_drains_to_zero_and_resume_serves_again(namespace: Namespace) ->
 
 
 def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(namespace: Namespace) -> None:
-    namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s"}))
+    namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s", "requestTimeout": "60s"}))
     namespace.ready("many")
     namespace.kubectl("scale", "infsrv/many", "--replicas=3")
     namespace.wait("three pods", lambda: namespace.get("infsrv", "many")["status"].get("readyReplicas") == 3, 240)
