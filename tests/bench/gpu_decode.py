@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from carousel_server.engine.gpu import GpuEngine
+from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.protocol import SamplerParams
 
 from tests.bench.gpu_check import check
@@ -119,9 +120,8 @@ def main() -> None:
         engine.release(seqs[0])
         seq = engine.create(4096)
         engine.prefill(seq, prompt)
+        seq.width = DraftWidth(DraftCost(draft=0.0, row=0.0))  # always as many as asked for
         for width in range(1, engine.info.max_drafts + 1):
-            seq.width.choose = lambda most, width=width: width
-            seq.width.observe = lambda *a: None
             times = []
             for _ in range(6):
                 token = engine.select(seq, GREEDY).token

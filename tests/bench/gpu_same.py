@@ -1,8 +1,7 @@
 """A digest of every logit of a fixed run, to compare runs: with and without CAROUSEL_PDL=0 it must be the same.
 
 `python -m tests.bench.gpu_same`: the embedded model through prefill, plain steps and steps with drafts, and 8 layers
-at the
-real shapes through steps with every expert resident and with a pool of 16 slots.
+at the real shapes through steps with every expert resident and with a pool of 16 slots.
 """
 
 import hashlib
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 from carousel_server.engine import load
+from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.protocol import SamplerParams
 
 from tests.bench.gpu_random_model import build, released
@@ -20,6 +20,7 @@ GREEDY = SamplerParams()
 def digest(engine: Any, prompt: list[int], steps: int, drafts: int) -> str:
     """Of the logits after every step."""
     seq, found = engine.create(1024), hashlib.sha256()
+    seq.width = DraftWidth(DraftCost(draft=0.0, row=0.0))  # always as many as asked for
     engine.prefill(seq, prompt)
     token = engine.select(seq, GREEDY).token
     for _ in range(steps):

@@ -6,9 +6,10 @@ import pytest
 import torch
 from carousel_server.engine.protocol import SamplerParams
 
+from tests.model.engine_kit import GREEDY, eager
+
 pytestmark = pytest.mark.gpu
 
-GREEDY = SamplerParams()
 CLEAR = 1e-3  # a top-two gap below this is no test of an argmax
 
 
@@ -64,7 +65,7 @@ def test_twenty_prompts_of_256_teacher_forced_tokens_have_the_cpu_engines_argmax
 
 
 def text(engine, prompt, count, drafts, between=lambda seq: seq):
-    seq = engine.create(1024)
+    seq = eager(engine.create(1024))
     engine.prefill(seq, prompt)
     out = [engine.select(seq, GREEDY).token]
     while len(out) < count:
@@ -109,7 +110,7 @@ def test_a_suspended_sequence_goes_on_bit_for_bit_in_another_slot(gpu):
 def test_an_adopted_snapshot_continues_as_the_sequence_it_was_taken_from(gpu):
     for drafts in (0, 2):
         prompt = prompts(1, 100, 200)[0]
-        seq = gpu.create(1024)
+        seq = eager(gpu.create(1024))
         gpu.prefill(seq, prompt)
         token = gpu.select(seq, GREEDY).token
         for _ in range(10):
@@ -118,7 +119,7 @@ def test_an_adopted_snapshot_continues_as_the_sequence_it_was_taken_from(gpu):
         first = [token]
         for _ in range(20):
             first += [s.token for s in gpu.step(seq, first[-1], GREEDY, drafts)]
-        other = gpu.create(1024)
+        other = eager(gpu.create(1024))
         gpu.adopt(other, copy)
         second = [gpu.select(other, GREEDY).token]
         assert second == [token]
@@ -144,7 +145,7 @@ def test_prefill_in_chunks_of_64_is_bitwise_prefill_at_once(gpu):
 def test_interleaved_chats_say_what_they_say_alone(gpu):
     first, second = prompts(2, 50, 300)
     alone = [text(gpu, first, 60, 2), text(gpu, second, 60, 0)]
-    seqs, outs = [gpu.create(1024), gpu.create(1024)], []
+    seqs, outs = [eager(gpu.create(1024)), eager(gpu.create(1024))], []
     for seq, prompt in zip(seqs, (first, second), strict=True):
         gpu.prefill(seq, prompt)
         outs.append([gpu.select(seq, GREEDY).token])
