@@ -29,13 +29,13 @@ class Traffic:
         self.counts: collections.Counter[str] = collections.Counter()
         self.violations: list[str] = []
         self.causes: collections.Counter[str] = collections.Counter()
-        self.began = time.monotonic()
+        self.began = float(options["began"]) or time.time()
 
     def say(self, what: str, **facts: Any) -> None:
-        print(json.dumps({"what": what, "at": round(time.monotonic() - self.began, 2), **facts}), flush=True)
+        print(json.dumps({"what": what, "at": round(time.time() - self.began, 2), **facts}), flush=True)
 
     def stopped(self) -> bool:
-        return STOP.exists() or time.monotonic() - self.began > float(self.options["seconds"])
+        return STOP.exists() or time.time() - self.began > float(self.options["seconds"])
 
     def judge(self, kind: str, status: int, headers: httpx.Headers, body: dict[str, Any]) -> None:
         """Count an answer, and keep it when no rule allows it."""
@@ -155,6 +155,7 @@ class Traffic:
 
 
 DEFAULTS = {
+    "began": 0,  # seconds since the epoch at which the timeline starts; 0: now
     "seconds": 300,
     "replicas": 1,  # the first sessions are spread over so many pods
     "workers": 3,
