@@ -75,4 +75,5 @@ manifests: setup ## generate manifests/ and docs/reference from the models
 
 .PHONY: bench
 bench: setup ## the benches that need no GPU
-	@for b in tests/bench/*.py; do echo "== $$b"; $(PYTHON) $$b; done
+	@$(KIT)/build.sh control-plane
+	@for b in cpu_decode serving_overhead operator_scale; do echo "== $$b"; $(PYTHON) -m tests.bench.$$b; done
