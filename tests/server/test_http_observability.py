@@ -59,7 +59,7 @@ def test_x_request_id_is_echoed_or_made(server: Running) -> None:
 
 def test_metrics_count_what_happened() -> None:
     with running() as server:
-        server.chat(script("a", "b"), stream=True)
+        server.chat(script("a", "b", delay_ms=60), stream=True)  # apart: what comes at once is one output
         server.chat(temprature=1)
         server.chat(session_id=f"0.{'0' * 16}.{'0' * 48}")
         server.http.get("/v1/sessions/" + "x" * 50)

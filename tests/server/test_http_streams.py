@@ -155,27 +155,29 @@ def test_cancelling_what_has_ended_or_never_was_is_404(server: Running) -> None:
     assert server.http.post("/v1/requests/never/cancel").json()["error"]["code"] == "not_found"
 
 
-def test_a_reply_that_is_decided_cannot_be_cancelled_any_more(server: Running) -> None:
-    session = server.session()
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.connect(("127.0.0.1", server.port))
-    sock.settimeout(20)
-    # A JSON reply larger than the sockets hold: decided before its first byte, written only as it is read.
-    pieces = script("z" * 3000, then="length")
-    send(sock, chat_body(pieces, session_id=session, request_id="decided", max_tokens=1000), close=True)
-    assert sock.recv(1) == b"H"
-    for _ in range(2):
-        late = server.http.post("/v1/requests/decided/cancel")
-        assert (late.status_code, late.json()["error"]["code"]) == (409, "already_completed")
-    head, _, body = receive_all(sock).partition(b"\r\n\r\n")
-    assert head.startswith(b"TTP/1.1 200 OK")
-    assert len(json.loads(body)["choices"][0]["message"]["content"]) == 3_000_000
-    sock.close()
-    server.idle(10)
-    assert server.http.get(f"/v1/sessions/{session}").json()["turns"] == 1
-    gone = server.http.post("/v1/requests/decided/cancel")
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+def test_a_reply_that_is_decided_cannot_be_cancelled_any_more() -> None:
+    # A JSON reply larger than any socket's buffer: decided before its first byte, written only as it is read.
+    room = {"limits.responseBytes": "16Mi", "engine.outputQueueBytes": "16Mi", "limits.sessions.bytes": "64Mi"}
+    with running(settings=room) as server:
+        session = server.session()
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        sock.settimeout(60)
+        pieces = script("z" * 4000, then="length")
+        send(sock, chat_body(pieces, session_id=session, request_id="decided", max_tokens=2500), close=True)
+        assert sock.recv(1) == b"H"
+        for _ in range(2):
+            late = server.http.post("/v1/requests/decided/cancel")
+            assert (late.status_code, late.json()["error"]["code"]) == (409, "already_completed")
+        head, _, body = receive_all(sock).partition(b"\r\n\r\n")
+        assert head.startswith(b"TTP/1.1 200 OK")
+        assert len(json.loads(body)["choices"][0]["message"]["content"]) == 10_000_000
+        sock.close()
+        server.idle(10)
+        assert server.http.get(f"/v1/sessions/{session}").json()["turns"] == 1
+        gone = server.http.post("/v1/requests/decided/cancel")
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
 
 
 def test_an_id_in_use_is_409(server: Running) -> None:
