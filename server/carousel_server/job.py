@@ -46,6 +46,7 @@ class Job:
     matcher: Any = None  # grammar.Matcher of a constrained reply
     pending: int | None = None  # the selected token that was not fed yet
     output: list[int] = field(default_factory=list)
+    begun: bool = False  # the writer of a JSON reply knows that there is output
     finish: FinishReason | None = None
 
     @property

@@ -123,7 +123,7 @@ class PreparedTurn:
     grammar: Any = None  # compiled, opaque to all but grammar.py
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """One token with its log probability, as the API shows it."""
 
@@ -142,7 +142,7 @@ class Usage:
     cached_tokens: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Event: where the request is; becomes a comment line in a stream."""
 
@@ -151,7 +151,7 @@ class Progress:
     total: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     """Event: text that no later stage can take back."""
 
@@ -159,7 +159,7 @@ class TextDelta:
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CallDelta:
     """Event: one complete call; the writer splits it into name and argument chunks."""
 

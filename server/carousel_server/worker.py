@@ -273,7 +273,13 @@ class Worker:
         self._spend("switching", began)
 
     def _put(self, job: Job, events: Collection[Event]) -> None:
-        """To the writer; a full queue cancels the request, it never makes the worker wait."""
+        """To the writer; a full queue cancels the request, it never makes the worker wait.
+
+        A JSON reply is in its Completion, so no text of it waits in a queue: its writer learns that output has begun.
+        """
+        if not job.record.request.stream and events:
+            events = () if job.begun else (TextDelta(""),)
+            job.begun = True
         if not job.record.output.put(events):
             with self._core.lock:
                 self._core.cancel(job.record, "queue_full")

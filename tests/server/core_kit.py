@@ -164,6 +164,8 @@ class Bench:
                 reading.text += event.text
             if isinstance(event, Completion | Failed):
                 reading.end = event
+            if isinstance(event, Completion) and not turn.record.request.stream:
+                reading.text = event.message.content
         return reading
 
     def finish(self, turn: LocalTurn) -> Reading:

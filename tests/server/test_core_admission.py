@@ -4,6 +4,7 @@ import pytest
 from carousel_server.engine.protocol import EngineError
 from carousel_server.failure import Failure
 from carousel_server.limits import EngineSettings, Limits
+from carousel_server.output import EVENT_BYTES
 from carousel_server.turn import Completion, Progress
 
 from tests.server.core_kit import Bench, prepare
@@ -162,6 +163,15 @@ def test_a_slow_reader_is_cancelled_and_holds_up_nobody():
     slow.close()
     quick.close()
     assert bench.service.show_session(session, "").turns == 0
+    bench.idle()
+
+
+def test_a_json_reply_fills_no_queue():
+    bench = Bench(settings=EngineSettings(context_tokens=8192, output_queue_bytes=4096))
+    turn = bench.start(text="json", stream=False, max_tokens=200)
+    bench.run()
+    assert turn.record.output.bytes <= EVENT_BYTES
+    assert len(bench.finish(turn).text) == 200
     bench.idle()
 
 

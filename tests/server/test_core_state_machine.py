@@ -262,6 +262,8 @@ class CoreMachine(RuleBasedStateMachine):
                 client.text += event.text
             elif isinstance(event, Completion | Failed):
                 client.end = event
+            if isinstance(event, Completion) and not client.turn.record.request.stream:
+                client.text = event.message.content
         assert client.expected.startswith(client.text), "another request's tokens or draws"
         if "claim" in then and isinstance(client.end, Completion):
             self._claim(client)
