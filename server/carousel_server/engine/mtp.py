@@ -8,17 +8,23 @@ PROBE = 32  # steps at width 0 before one draft is tried again
 
 @dataclass(frozen=True)
 class DraftCost:
-    """Time of a step's pieces, in units of a step without drafts. CPU times of the embedded model on one core."""
+    """Time of a step's pieces, in units of a step without drafts."""
 
-    draft: float = 0.16  # one proposal of the draft head: 1.4 ms of 9.2
-    row: float = 0.35  # one more row to verify: 3.2 ms
+    draft: float  # one proposal of the draft head
+    row: float  # one more row to verify
+    first: float = 0.0  # drafting at all: the draft head's own row, and more rows than one
+
+
+# tests/bench/cpu_decode.py, one core: steps that made 0.8, 1.5 and 2.1 drafts on average took 1.7, 1.8 and 2.1 times one
+# without drafts.
+CPU = DraftCost(draft=0.12, row=0.2, first=0.35)
 
 
 class DraftWidth:
     """Chooses a width for one sequence: the one with the most expected tokens for its cost."""
 
     def __init__(self, cost: DraftCost | None = None) -> None:
-        self.cost = cost or DraftCost()
+        self.cost = cost or CPU
         self.acceptance = 0.7  # chance that a draft is accepted, given that those before it were
         self._idle = 0
 
@@ -35,7 +41,8 @@ class DraftWidth:
     def gain(self, width: int) -> float:
         """Expected tokens a unit of time."""
         tokens = sum(self.acceptance**i for i in range(width + 1))
-        return tokens / (1 + width * (self.cost.draft + self.cost.row))
+        first = self.cost.first if width else 0.0
+        return tokens / (1 + first + width * (self.cost.draft + self.cost.row))
 
     def observe(self, proposed: int, accepted: int) -> None:
         """After a step: of `proposed` drafts the first `accepted` were right; drafts behind a wrong one say nothing."""
