@@ -15,8 +15,8 @@ class DraftCost:
     first: float = 0.0  # drafting at all: the draft head's own row, and more rows than one
 
 
-# tests/bench/cpu_decode.py, one core: steps that made 0.8, 1.5 and 2.1 drafts on average took 1.7, 1.8 and 2.1 times one
-# without drafts.
+# On one core (tests/bench/cpu_decode.py) steps that made 0.8, 1.5 and 2.1 drafts on average took 1.7, 1.8 and 2.1 times
+# one without drafts.
 CPU = DraftCost(draft=0.12, row=0.2, first=0.35)
 
 
