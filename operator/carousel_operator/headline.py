@@ -158,7 +158,8 @@ def _model(sight: Sight) -> Verdict:
         p for p in sight.observed.pods if p.admin is not None and p.admin.phase in ("serving", "draining", "closed")
     ]
     if loaded:
-        return Verdict(names.MODEL_AVAILABLE, "True", "Serving", f"{len(loaded)} pods have loaded it")
+        told = f"{len(loaded)} of {sight.want.size} pods have loaded it"
+        return Verdict(names.MODEL_AVAILABLE, "True", "Serving", told)
     if any(text.startswith("PersistentVolumeClaim") for text in sight.observed.missing):
         return Verdict(names.MODEL_AVAILABLE, "False", "ModelMissing", sight.want.hold)
     for _, found in sight.diagnoses:
