@@ -110,7 +110,7 @@ def test_suspend_drains_to_zero_and_resume_serves_again(namespace: Namespace) ->
 
 
 def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(namespace: Namespace) -> None:
-    namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s", "requestTimeout": "60s"}))
+    namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s"}))
     namespace.ready("many")
     namespace.kubectl("scale", "infsrv/many", "--replicas=3")
     namespace.wait("three pods", lambda: namespace.get("infsrv", "many")["status"].get("readyReplicas") == 3, 240)
@@ -122,7 +122,7 @@ def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(names
         return len(names) == 1
 
     with Traffic(namespace, "many", causes=["scale-down"], replicas=3, workers=6, streams=3,
-                 stream_pieces=40) as traffic:  # fmt: skip
+                 stream_pieces=24) as traffic:  # fmt: skip
         for victim in (1, 2):
             traffic.settled(ordinal=victim)
         namespace.kubectl("scale", "infsrv/many", "--replicas=1")

@@ -57,6 +57,7 @@ class Traffic:
             self.counts[f"{kind} refused"] += 1
             return
         self.counts[f"{kind} broken"] += 1
+        self.say("connection broken", kind=kind, why=type(error).__name__)
         if not self.options["broken"]:
             self.violations.append(f"{kind}: connection failed: {type(error).__name__} {error}")
 
