@@ -25,31 +25,13 @@ def attention(
     Returns [T, h * d].
     """
     rows, heads, width = q.shape
-    if rows == 1:
-        mixed = _one_row(q, keys, values, start, blocks, ratio)
-    else:
-        mixed = torch.cat(
-            [
-                _tile(q[i : i + TILE], keys, values, start + i, None if blocks is None else blocks[i : i + TILE], ratio)
-                for i in range(0, rows, TILE)
-            ]
-        )
+    mixed = torch.cat(
+        [
+            _tile(q[i : i + TILE], keys, values, start + i, None if blocks is None else blocks[i : i + TILE], ratio)
+            for i in range(0, rows, TILE)
+        ]
+    )
     return (mixed * torch.sigmoid(gate)).view(rows, heads * width)
-
-
-def _one_row(q: Tensor, keys: Tensor, values: Tensor, start: int, blocks: Tensor | None, ratio: int) -> Tensor:
-    _, heads, width = q.shape
-    kv = keys.shape[0]
-    if blocks is None:
-        keys, values = keys[:, : start + 1], values[:, : start + 1]
-    else:
-        seen = (start + 1) // ratio
-        chosen = blocks[0][blocks[0] < seen]
-        tail = torch.arange(seen * ratio, start + 1, device=q.device)
-        at = torch.cat([(chosen[:, None] * ratio + torch.arange(ratio, device=q.device)).flatten(), tail])
-        keys, values = keys.index_select(1, at), values.index_select(1, at)
-    scores = torch.bmm(q.view(kv, heads // kv, width), keys.transpose(1, 2)).mul_(width**-0.5)
-    return torch.bmm(torch.softmax(scores, -1), values).view(1, heads, width)
 
 
 def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, blocks: Tensor | None, ratio: int) -> Tensor:

@@ -1,7 +1,5 @@
 """Depthwise causal convolution with a ring of earlier rows: the definition, and the CPU backend."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
@@ -15,11 +13,6 @@ def causal_conv(x: Tensor, ring: Tensor, taps: Tensor, start: int, dilation: int
     """
     rows, window = x.shape[0], ring.shape[0]
     reach = (taps.shape[0] - 1) * dilation
-    if rows == 1:
-        slot = start % window
-        ring[slot : slot + 1].copy_(x)
-        seen = ring.index_select(0, _window(slot, window, taps.shape[0], dilation, ring.device))
-        return torch.nn.functional.silu(seen.mul_(taps).sum(0, keepdim=True), inplace=True)
     seen = torch.cat([ring.index_select(0, _slots(start - reach, start, window, ring.device)), x])
     y = seen[:rows] * taps[0]
     for j in range(1, taps.shape[0]):
@@ -27,11 +20,6 @@ def causal_conv(x: Tensor, ring: Tensor, taps: Tensor, start: int, dilation: int
     kept = min(rows, window)
     ring[_slots(start + rows - kept, start + rows, window, ring.device)] = x[rows - kept :]
     return torch.nn.functional.silu(y)
-
-
-@lru_cache(maxsize=256)
-def _window(slot: int, window: int, taps: int, dilation: int, device: torch.device) -> Tensor:
-    return torch.tensor([(slot - (taps - 1 - j) * dilation) % window for j in range(taps)], device=device)
 
 
 def _slots(first: int, end: int, window: int, device: torch.device) -> Tensor:

@@ -8,8 +8,6 @@ from torch.nn.functional import silu
 
 from carousel_kernels.linear.reference import linear
 
-FEW_ROWS = 4  # up to here each (row, expert) pair is two matrix-vector products
-
 
 def routed(x: Tensor, weights: Tensor, ids: Tensor, gate_up: Sequence[Tensor], down: Sequence[Tensor]) -> Tensor:
     """`sum over chosen experts e of weight_e * down_e (silu(g) * u)`, `[g; u] = gate_up_e x`.
@@ -17,9 +15,6 @@ def routed(x: Tensor, weights: Tensor, ids: Tensor, gate_up: Sequence[Tensor], d
     x [T, H] float32; weights, ids [T, k] from the router; gate_up[e] [2 * I, H], gate rows first; down[e] [H, I].
     An expert in another floating type is widened when it is used. Returns [T, H].
     """
-    rows = x.shape[0]
-    if rows <= FEW_ROWS:
-        return _pairs(x, weights, ids, gate_up, down)
     out = torch.zeros_like(x)
     flat = ids.flatten()
     order = torch.argsort(flat, stable=True)
@@ -51,16 +46,3 @@ def combine(hidden: Tensor, down: Tensor, opening: Tensor) -> Tensor:
     inner = hidden.shape[1] // 2
     gate, up = hidden.split_with_sizes([inner, inner], 1)
     return linear(silu(gate).mul_(up), down).mul_(torch.sigmoid(opening))
-
-
-def _pairs(x: Tensor, weights: Tensor, ids: Tensor, gate_up: Sequence[Tensor], down: Sequence[Tensor]) -> Tensor:
-    """Each (row, expert) pair on its own; no expert's weights are copied."""
-    dtype, chosen = x.dtype, ids.flatten().tolist()
-    top = ids.shape[1]
-    rows = x.unsqueeze(1).unbind(0)
-    hidden = torch.cat([linear(rows[i // top], gate_up[e].to(dtype)) for i, e in enumerate(chosen)])
-    inner = hidden.shape[1] // 2
-    gate, up = hidden.split_with_sizes([inner, inner], 1)
-    pairs = silu(gate).mul_(up).mul_(weights.reshape(-1, 1)).unsqueeze(1).unbind(0)
-    parts = [linear(pair, down[e].to(dtype)) for pair, e in zip(pairs, chosen, strict=True)]
-    return torch.cat(parts).view(-1, top, x.shape[1]).sum(1)
