@@ -11,7 +11,7 @@ from carousel_server.engine import EMBEDDED
 
 from tests.model.engine_kit import GREEDY, open_engine, random_ids
 
-DECODE_TIMES, PREFILL_TIMES = 3.5, 1.5  # 4.3 to 4.7 and 2.0 to 2.4 on two cores with a dozen runnable processes
+DECODE_TIMES, PREFILL_TIMES = 3.5, 1.5  # 4.3 to 4.7 and 2.3 to 2.6 on two cores with a dozen runnable processes
 
 
 @pytest.fixture(scope="module")
