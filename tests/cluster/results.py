@@ -29,7 +29,9 @@ class Keeper:
         name = report.nodeid.removeprefix("tests/cluster/")
         path = FOLDER / OUTCOMES
         lines = dict(line.split("  ", 1) for line in (path.read_text().splitlines() if path.exists() else []))
-        lines[name] = f"{report.outcome} in {report.duration:.0f} s"
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = ": " + ADDRESS.sub("ADDRESS", crash.message.splitlines()[0][:200]) if crash else ""
+        lines[name] = f"{report.outcome} in {report.duration:.0f} s{why}"
         FOLDER.mkdir(exist_ok=True)
         path.write_text("".join(f"{test}  {told}\n" for test, told in sorted(lines.items())))
 
