@@ -30,7 +30,7 @@ class Sight:
     gone: bool = False
     pods: dict[str, Object] = field(default_factory=dict)  # all others that there were, by uid
     lost: bool = False  # the boot is in the ledger
-    replicas: int = 0
+    replicas: int = 1
     told: Object = field(default_factory=dict)  # the drain that the old pod's server knows of
     was_told: bool = False
 
