@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,13 @@ def label(namespace: Namespace, *nodes: str) -> None:
     for node in ("node-1", "node-2"):
         mark = "carousel.dev/test=nodes" if node in nodes else "carousel.dev/test-"
         namespace.cluster.kubectl("label", "node", node, mark, "--overwrite")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_label_left(namespace: Namespace) -> Iterator[None]:
+    """After the module no node has its label."""
+    yield
+    label(namespace)
 
 
 def test_kubectl_drain_waits_for_a_live_stream_that_ends_by_itself(namespace: Namespace) -> None:
