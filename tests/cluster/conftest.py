@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import results
+from tests.cluster import keeping
 from tests.cluster.kube import Cluster, Namespace, client_pod, connect, image_of, install
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """What a run of the full matrix finds is kept."""
-    results.KEEPER.keeps = "not full" not in str(config.getoption("markexpr"))
-    config.pluginmanager.register(results.KEEPER)
+    keeping.KEEPER.keeps = "not full" not in str(config.getoption("markexpr"))
+    config.pluginmanager.register(keeping.KEEPER)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,7 @@
 """A scenario: something happens to pods while clients hold sessions and streams on them.
 
 A scenario counts only if, when it begins, two committed sessions and one open stream are on the affected pod. Every
-answer is judged by traffic.py's rules; the counts are printed, and kept with the timeline by results.py.
+answer is judged by traffic.py's rules; the counts are printed, and kept with the timeline by keeping.py.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.cluster import results
+from tests.cluster import keeping
 from tests.cluster.kube import CommandError, Namespace, inference_server
 
 SOURCE = Path(__file__).with_name("traffic.py")
@@ -100,7 +100,7 @@ class Traffic:
         causes = ", ".join(f"{cause}: {count}" for cause, count in self.result["causes"].items()) or "none"
         head = [f"answers  {counts}", f"410      {causes}", f"broken rules: {self.result['violations'] or 'none'}", ""]
         client = [event for event in self.events if event["what"] != "end"]
-        results.keep(results.running_test(), head + results.timeline([*client, *self._noted, *self._operator_events()]))
+        keeping.keep(keeping.running_test(), head + keeping.timeline([*client, *self._noted, *self._operator_events()]))
 
     def _operator_events(self) -> list[dict[str, Any]]:
         """The Events of the InferenceServer since the traffic began."""

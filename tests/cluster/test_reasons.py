@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from carousel_operator import names
 
-from tests.cluster import results
+from tests.cluster import keeping
 from tests.cluster.kube import CLUSTER_DIR, CommandError, Namespace, inference_server
 from tests.cluster.scenario import scripted_server
 from tests.cluster.test_model_from_hub import from_hub, start_hub
@@ -223,6 +223,6 @@ def test_every_reason_of_the_closed_set_was_seen(seen: Seen) -> None:
     lines = []
     for reason, (server, how) in HOW.items():
         lines += [f"{reason}: {how}", f"    {seen.found.get((server, reason), 'NOT SEEN')}"]
-    results.keep("reasons", lines)
+    keeping.keep("reasons", lines)
     assert seen.missing() == []
     assert set(HOW) == set(names.REASONS)
