@@ -11,6 +11,7 @@ from carousel_server.auth import AdminToken
 from carousel_server.body import parse_object, read_body
 from carousel_server.connection import WireLimits
 from carousel_server.failure import Failure
+from carousel_server.hop import Hop
 from carousel_server.response import JsonResponse
 from carousel_server.stage import Core, Stage
 
@@ -21,10 +22,11 @@ M = TypeVar("M", bound=BaseModel)
 class Admin:
     """One method for each path of the admin port. `wire` is the client port's: hot limits reach it here."""
 
-    def __init__(self, stage: Stage, token: AdminToken, wire: WireLimits) -> None:
+    def __init__(self, stage: Stage, token: AdminToken, wire: WireLimits, hop: Hop) -> None:
         self._stage = stage
         self._token = token
         self._wire = wire
+        self._hop = hop
 
     async def livez(self, request: Request) -> Response:
         """False only when nothing but a restart helps: the worker thread is dead, or the device is lost."""
@@ -41,19 +43,19 @@ class Admin:
     async def state(self, request: Request) -> Response:
         """`GET /admin/state`"""
         self._check(request)
-        return _model(self._stage.state())
+        return self._state()
 
     async def drain(self, request: Request) -> Response:
         """`POST /admin/drain`: no new work; the same again replaces the first."""
         core = self._core(request)
         core.drain(await self._body(request, DrainRequest))
-        return _model(self._stage.state())
+        return self._state()
 
     async def undo_drain(self, request: Request) -> Response:
         """`DELETE /admin/drain`: take work again."""
         core = self._core(request)
         core.undo_drain()
-        return _model(self._stage.state())
+        return self._state()
 
     async def close_drain(self, request: Request) -> Response:
         """`POST /admin/drain/close`: no turn any more; 409 when it is not quiet and not forced."""
@@ -68,7 +70,7 @@ class Admin:
                 f"{now.requests.running} requests run, {now.requests.queued} wait, and a session was used "
                 f"{now.sessions.newest_use_seconds or 0:.0f} s ago; close again later, or with force.",
             )
-        return _model(self._stage.state())
+        return self._state()
 
     async def limits(self, request: Request) -> Response:
         """`GET /admin/limits`: what is in force."""
@@ -104,6 +106,12 @@ class Admin:
     def _check(self, request: Request) -> None:
         self._token.check(request.headers.get("authorization"))
 
+    def _state(self) -> Response:
+        state = self._stage.state()
+        requests = state.requests.model_copy(update={"forwarded": self._hop.passing})
+        state = state.model_copy(update={"requests": requests})
+        return JsonResponse(state.model_dump(mode="json", by_alias=True))
+
     def _core(self, request: Request) -> Core:
         self._check(request)
         core, _, _ = self._stage.serving()
@@ -117,10 +125,6 @@ class Admin:
             first = error.errors(include_url=False)[0]
             param = ".".join(str(step) for step in first["loc"])
             raise Failure("invalid_request", f"{param}: {first['msg']}.", param=param) from None
-
-
-def _model(model: BaseModel) -> Response:
-    return JsonResponse(model.model_dump(mode="json", by_alias=True))
 
 
 def _stale(sent: int, in_force: int) -> Failure:

@@ -40,6 +40,7 @@ class RequestCounts(Model):
 
     queued: int
     running: int
+    forwarded: int = Field(0, description="Requests of other boots whose replies this pod is passing back.")
 
 
 class DrainState(Model):

@@ -50,14 +50,17 @@ def drain(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Start a drain unless there is one, whose reason and deadline stay. Returns the requests that are left."""
+    """Start a drain unless there is one, whose reason and deadline stay. Returns the requests that are left.
+
+    Replies of other pods that pass through this one count: they would break off with it.
+    """
     began = clock()
     state = call("GET", "/admin/state", None)
     if state["drain"] is None:
         call("POST", "/admin/drain", {"reason": "eviction", "remainingSeconds": timeout, "idleGraceSeconds": 0})
     while True:
         requests = state["requests"]
-        left = int(requests["queued"] + requests["running"])
+        left = int(requests["queued"] + requests["running"] + requests["forwarded"])
         waited = clock() - began
         if not wait or waited >= timeout or (not left and waited >= at_least):
             return left

@@ -28,9 +28,9 @@ class Hop:
         self._waiting: set[asyncio.Future[None]] = set()  # one for each request whose reply has not begun
 
     @property
-    def busy(self) -> bool:
-        """Whether anything is on its way."""
-        return bool(self.open or self._waiting)
+    def passing(self) -> int:
+        """Requests that are on their way to another pod or back."""
+        return len(self.open) + len(self._waiting)
 
     def shut_down(self) -> None:
         """End every reply that is being passed back with its last event, and wait for no other."""

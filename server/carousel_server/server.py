@@ -81,8 +81,9 @@ class Server:
             raise StartError(INVALID, str(error)) from None
         self._ending = asyncio.Event()
         forwarder = Forwarder(self.stage.identity.boot_id)
-        self.routes = Routes(self.stage, self.keys, self.token, self.wire, Hop(forwarder, self.token))
-        admin = Admin(self.stage, self.token, self.wire)
+        hop = Hop(forwarder, self.token)
+        self.routes = Routes(self.stage, self.keys, self.token, self.wire, hop)
+        admin = Admin(self.stage, self.token, self.wire, hop)
         clients = client_app(self.routes, self.stage, keys_required=self.keys.required, log=setup.access_log)
         self.ports = (Port(clients, sockets[0], self.wire), Port(admin_app(admin), sockets[1], WireLimits()))
         loop = asyncio.get_running_loop()
@@ -192,11 +193,11 @@ class Server:
         for turn in list(self.routes.turns):
             turn.cancel("shutdown")
         self.routes.hop.shut_down()
-        return await until(lambda: not (self.routes.turns or self.routes.hop.busy), FRAME_SECONDS)
+        return await until(lambda: not (self.routes.turns or self.routes.hop.passing), FRAME_SECONDS)
 
     def _busy(self, service: LocalService) -> bool:
         counts = service.state().requests
-        return bool(counts.queued + counts.running or self.routes.hop.busy)
+        return bool(counts.queued + counts.running or self.routes.hop.passing)
 
 
 async def until(done: Callable[[], bool], seconds: float) -> bool:

@@ -56,7 +56,7 @@ class Clients:
     def idle(self, seconds: float = 5.0) -> dict[str, Any]:
         """Wait until nothing is held, and prove it: no request, no reserved byte, no integrity error."""
         state = wait_for(
-            lambda: (s := self.state())["requests"] == {"queued": 0, "running": 0} and s["reservedBytes"] == 0 and s,
+            lambda: not any((s := self.state())["requests"].values()) and s["reservedBytes"] == 0 and s,
             seconds,
         )
         assert "carousel_integrity_errors_total 0.0" in self.http.get("/metrics").text
@@ -78,7 +78,7 @@ class Running(Clients):
     def idle(self, seconds: float = 5.0) -> dict[str, Any]:
         """Nor an open turn."""
         state = super().idle(seconds)
-        wait_for(lambda: not self.server.routes.turns and not self.server.routes.hop.busy, seconds)
+        wait_for(lambda: not self.server.routes.turns and not self.server.routes.hop.passing, seconds)
         return state
 
 

@@ -5,12 +5,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from carousel_server import drain_cli
 from carousel_server.peers import HEADER, sign, verify
 
 from tests.server.http_kit import TOKEN, Running, begin, chat_body, events_of, running, script, text_of, wait_for
@@ -92,6 +94,25 @@ def test_a_forwarded_stream_comes_as_it_is_made(pair: list[Running]) -> None:
         text = "\n".join(lines)
     assert time.monotonic() - began - first > 0.5
     assert text.endswith("data: [DONE]\n")
+
+
+def test_a_pod_that_is_told_to_end_waits_for_what_it_forwards(pair: list[Running], tmp_path: Path) -> None:
+    owner, other = pair
+    (token := tmp_path / "token").write_text(TOKEN)
+    body = chat_body(script("a", then="stall"), session_id=owner.session(), stream=True)
+    call = ["--wait", "--timeout", "30s", "--admin-port", str(other.admin_port), "--admin-token", str(token)]
+    with other.http.stream("POST", "/v1/chat/completions", json=body) as reply:
+        begin(reply)
+        assert other.admin.get("/admin/state").json()["requests"] == {"queued": 0, "running": 0, "forwarded": 1}
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(drain_cli.main, call)
+            wait_for(lambda: other.admin.get("/admin/state").json()["drain"])
+            time.sleep(0.5)
+            assert not waiting.done()
+            reply.close()
+            assert waiting.result(20) == 0
+    wait_for(lambda: other.admin.get("/admin/state").json()["requests"]["forwarded"] == 0)
+    other.admin.delete("/admin/drain")
 
 
 def test_cancel_reaches_the_owner_by_its_id_and_by_a_clients_id(pair: list[Running]) -> None:
