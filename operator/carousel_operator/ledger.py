@@ -40,6 +40,20 @@ def unannounced(observed: Observed) -> list[Loss]:
     return losses
 
 
+def uncounted(observed: Observed, counted: Iterable[Loss]) -> list[Loss]:
+    """Boots in the ledger that the status still shows as alive: an operator ended between the two writes.
+
+    `counted` are those that this process will count itself, with fresher numbers.
+    """
+    causes = {entry.boot_id: entry.cause for entry in observed.peers.lost}
+    skip = {loss.boot_id for loss in counted}
+    return [
+        Loss(seen.pod, seen.ordinal, seen.boot_id, causes[seen.boot_id], seen.sessions)
+        for seen in observed.seen
+        if seen.boot_id in causes and seen.boot_id not in skip
+    ]
+
+
 def _fate(seen: SeenBoot, observed: Observed) -> LossCause | None:
     """Why the process is gone, or None while it may still be alive."""
     pod = next((p for p in observed.pods if p.uid == seen.uid), None)

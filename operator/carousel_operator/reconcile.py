@@ -6,7 +6,7 @@ Nothing here decides: the order of steps is all it owns.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from carousel_operator import config_map, intent, kinds, names, revision, status, transitions, workload
+from carousel_operator import config_map, intent, kinds, ledger, names, revision, status, transitions, workload
 from carousel_operator.actions import Action, Close, Notice, Quiesce, SetMark, Undo
 from carousel_operator.api import Api, ApiError
 from carousel_operator.apply import Applier, ForeignChild
@@ -110,7 +110,7 @@ class Reconciler:
             operator_namespace=self.operator_namespace,
         )
         await self._config(reading, server, children, carried)
-        memory.uncounted += planned.losses
+        memory.uncounted += [*ledger.uncounted(sight, memory.uncounted), *planned.losses]
         moved = await self._actions(planned.before, reading, server, planned)
         if carried:
             for child in children:

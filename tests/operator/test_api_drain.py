@@ -234,6 +234,8 @@ def test_an_operator_killed_at_each_step_of_a_drain_goes_on_with_the_same_deadli
             assert len(marks) <= 1, "the drain began again"
             new = [entry for entry in await drive.ledger() if entry not in known]
             assert new == [(server.boot_id, "restart")], "the boot is told once, with its cause"
+            (lost,) = (await drive.status())["sessions"]["lost"]
+            assert lost["boots"] == len(await drive.ledger()), f"counted once, killed at {write}"
         assert died == list(STEPS)
 
     play(live, act, 200)
