@@ -98,6 +98,8 @@ def _why_not(sight: Sight) -> tuple[str, str]:
         return worst.reason, _join([d for _, d in sight.diagnoses if d.reason == worst.reason])
     if plan.drains:
         return "Draining", "; ".join(f"{name} begins to drain: {why}" for name, why in plan.drains.items())
+    if len(sight.observed.pods) > want.size:
+        return "Draining", f"{len(sight.observed.pods)} pods exist, {want.size} wanted: the others are about to go"
     exist = f"{len(sight.observed.pods)} of {want.size} pods exist"
     return "PullingImage", f"{exist}; if this lasts, kubectl describe statefulset {want.name} says who refuses them"
 

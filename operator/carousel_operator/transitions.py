@@ -40,7 +40,8 @@ def _ready(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Notice]:
 def _rollout(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Notice]:
     before, after = old.get("revision") or {}, new.get("revision") or {}
     found = []
-    if before.get("current") and before.get("desired") != after.get("desired"):
+    changed = before.get("desired") != after.get("desired")
+    if before.get("current") and changed and after.get("desired") != before["current"]:  # else it is taken back
         fields = ", ".join((new.get("change") or {}).get("fields") or ())
         found.append(Notice("RolloutStarted", f"revision {before['current']} to {after.get('desired')}: {fields}"))
     if before.get("current") and before["current"] != after.get("current"):

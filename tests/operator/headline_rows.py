@@ -83,6 +83,13 @@ ROWS = [
         ("chat-0 begins to drain: cordon",),
     ),
     Row(
+        "a drained pod that is not gone yet",
+        want(),
+        sight(pod(0), pod(1), statefulset_replicas=1),
+        "Draining",
+        ("2 pods exist, 1 wanted",),
+    ),
+    Row(
         "pods that nobody makes",
         want(replicas=2),
         sight(pod(0), statefulset_replicas=2),

@@ -43,6 +43,7 @@ def test_a_rollout_is_posted_at_its_start_its_stop_and_its_end() -> None:
     assert "RolloutStarted" in [n.reason for n in transitions.notices(before, during)]
     assert [n.reason for n in transitions.notices(during, stopped)] == ["RolloutStopped"]
     assert "RolloutFinished" in [n.reason for n in transitions.notices(during, after)]
+    assert "RolloutStarted" not in [n.reason for n in transitions.notices(during, before)], "it is taken back"
 
 
 def test_applied_limits_are_posted_when_the_last_pod_has_them() -> None:
