@@ -102,13 +102,23 @@ def _exited(pod: PodView, memory_limit: int | None) -> Diagnosis | None:
     after = f"{pod.restarts} restart{'s' * (pod.restarts != 1)}"
     if ended.at is not None:
         after += f", last at {timing.clock(ended.at)}"
-    said = f": {ended.message[-300:]}" if ended.message else ""
+    said = f": {_last_words(ended.message)}" if ended.message else ""
     if ended.out_of_memory:
         limit = f" at its limit of {human_bytes(memory_limit)}" if memory_limit else ""
         return Diagnosis("Failed", "HostOutOfMemory", f"{pod.name} was killed for memory{limit}, {after}{said}")
     meaning = EXIT_CODES.get(ended.code) or _signal(ended.code)
     reason = meaning if meaning in FAULTS else "CrashLooping"
     return Diagnosis("Failed", reason, f"{pod.name} exited with {ended.code} ({meaning}), {after}{said}")
+
+
+def _last_words(text: str) -> str:
+    """The last whole lines that fit 300 characters, or the end of a line that alone is longer."""
+    kept = ""
+    for line in reversed(text.splitlines()):
+        if len(line) + len(kept) >= 300:
+            break
+        kept = f"{line}\n{kept}" if kept else line
+    return kept or text[-300:]
 
 
 def _signal(code: int) -> str:

@@ -66,6 +66,7 @@ class Server:
         self.stage = Stage(Identity(setup.ordinal, os.urandom), sketch.plan, setup.version)
         self.service: LocalService | None = None
         self._code = 0
+        self.why = ""  # of a code other than 0
         self._signals = 0
         limits, engine = sketch.plan.limits, sketch.plan.engine
         self.wire = WireLimits(engine.header_timeout, 64 * 1024, limits.socket_timeout, limits.request_bytes)
@@ -170,8 +171,7 @@ class Server:
 
     def _fail(self, code: int, message: str) -> None:
         log.critical("%s (exit code %d)", message, code)
-        print(f"carousel-server: {message}", file=sys.stderr, flush=True)
-        self._code = code
+        self._code, self.why = code, message
         self._ending.set()
 
     def _on_signal(self) -> None:
@@ -245,6 +245,9 @@ def serve(setup: Setup) -> int:
         server = Server(setup, blueprint(setup.source))
         gc.freeze()  # what is imported stays: a full collection would walk it for 0.15 s, in which nothing else runs
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(server.run(lambda line: print(line, flush=True)))
+            code = runner.run(server.run(lambda line: print(line, flush=True)))
     finally:
         logs.stop()
+    if server.why:  # the last line: it is what Kubernetes tells of a container that has ended
+        print(f"carousel-server: {server.why}", file=sys.stderr, flush=True)
+    return code

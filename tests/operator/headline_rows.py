@@ -119,6 +119,14 @@ ROWS = [
         degraded="True",
     ),
     Row("GPU memory", want(), sight(crashing(code=71)), "GPUOutOfMemory", ("71",), degraded="True"),
+    Row(
+        "C32 what a server said last, without the log line before it",
+        want(),
+        sight(crashing(last_exit=Exit(70, "Error", NOW - 60, "x" * 400 + "\nthe device is lost"))),
+        "GPUUnhealthy",
+        ("last at 13:45:40Z: the device is lost",),
+        degraded="True",
+    ),
     Row("C32 CUDA failed", want(), sight(crashing(code=70)), "GPUUnhealthy", ("70",), degraded="True"),
     Row(
         "C32 a bad device under a pod that is not ready",
