@@ -99,7 +99,10 @@ def prepare_cluster(where: str, context: str | None, log: Transcript) -> Cluster
 
 
 def apply_sample(cluster: Cluster) -> None:
-    if cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found").strip() == "":
+    phase = cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
+    if phase.strip() == "Terminating":
+        cluster.kubectl("wait", f"namespace/{NAMESPACE}", "--for=delete", "--timeout=200s", timeout=210)
+    if phase.strip() != "Active":
         cluster.kubectl("create", "namespace", NAMESPACE)
     sample = yaml.safe_load(SAMPLE.read_text())
     sample["spec"]["image"]["reference"] = image_of("server")
@@ -189,13 +192,21 @@ def check_lost(cluster: Cluster, log: Transcript, session: str) -> None:
 
 def clean_up(cluster: Cluster | None, where: str, *, keep_cluster: bool) -> None:
     """Remove what the demo made. Every call has a time-out, so this ends."""
-    with contextlib.suppress(CommandError):
-        if where == "local" and not keep_cluster:
+    if where == "local" and not keep_cluster:
+        with contextlib.suppress(CommandError):
             run([HERE / "kit" / "down.sh"], timeout=120)
-        elif cluster is not None:
-            cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
-            cluster.helm("uninstall", "carousel", "-n", SYSTEM, "--ignore-not-found", timeout=60)
-            cluster.helm("uninstall", "carousel-crds", "-n", SYSTEM, "--ignore-not-found", timeout=60)
+    elif cluster is not None:
+        # pods first: a namespace that still has some looks for them again only after their grace period
+        for words in (
+            ("delete", "infsrv", SERVER, "--cascade=foreground", "-n", NAMESPACE),
+            ("delete", "pod", "client", "--now", "-n", NAMESPACE),
+            ("delete", "namespace", NAMESPACE),
+        ):
+            with contextlib.suppress(CommandError):
+                cluster.kubectl(*words, "--ignore-not-found", "--timeout=60s", timeout=70)
+        for release in ("carousel", "carousel-crds"):
+            with contextlib.suppress(CommandError):
+                cluster.helm("uninstall", release, "-n", SYSTEM, "--ignore-not-found", timeout=60)
 
 
 def next_steps(cluster: Cluster) -> str:
