@@ -6,6 +6,7 @@ What cannot start ends with one of the exit codes of admin_state.EXIT_CODES, and
 import json
 import logging
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def blueprint(source: Source) -> Blueprint:
             source.settings,
             device=device,
             gpu_bytes=gpu_bytes,
-            host_bytes=container_bytes(CGROUP_LIMITS),
+            host_bytes=host_memory(CGROUP_LIMITS),
         )
 
     planned = replan(source.limits)
@@ -195,16 +196,17 @@ def device_code(error: BaseException) -> int | None:
     return POISONED if "CUDA" in str(error) else None
 
 
-def container_bytes(files: tuple[Path, ...]) -> int | None:
-    """The cgroup's memory limit; None without one."""
-    for file in files:
+def host_memory(limits: tuple[Path, ...]) -> int:
+    """Bytes that this process may use: the cgroup's limit, at most the machine's memory."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for file in limits:
         try:
             text = file.read_text().strip()
         except OSError:
             continue
-        if text.isdigit() and int(text) < 2**60:
-            return int(text)
-    return None
+        if text.isdigit():
+            return min(int(text), machine)
+    return machine
 
 
 def _model_sampling(folder: Path) -> Settings:

@@ -105,8 +105,9 @@ def plan(
 ) -> MemoryPlan:
     """Every byte a server of this checkpoint will hold.
 
-    `gpu_bytes` and `host_bytes` are what is there (device memory, cgroup limit); None means unknown and is not
-    checked. With an unknown GPU the pool is planned at its minimum, unless `expert_pool_bytes` says otherwise.
+    `gpu_bytes` and `host_bytes` are what is there (device memory; the cgroup's limit or the machine's memory); None
+    means unknown and is not checked. With an unknown GPU the pool is planned at its minimum, unless
+    `expert_pool_bytes` says otherwise.
     """
     context = engine.context_tokens or min(32_768, shape.max_context_tokens)
     errors = []

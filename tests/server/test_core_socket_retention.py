@@ -1,6 +1,7 @@
 """The retention rules against a server process with the embedded model: limits are pushed, clients see what stays."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -235,3 +236,31 @@ def test_half_a_context_halves_the_growth_that_a_request_reserves_and_no_slot(ti
     quarter, half, whole = reserved(256), reserved(512), reserved(1024)
     assert whole - half == 2 * (half - quarter) == 512 * STATE.token
     assert (tiny.gate.ask("free_slots"), tiny.state()["planGpuBytes"]) == before
+
+
+def test_limits_that_the_machine_cannot_hold_change_nothing(tiny: GatedServer):
+    before = tiny.state()
+    more = {"generation": before["limitsGeneration"] + 1, "limits": {**BASE, "prefixCache": {"bytes": "900Ti"}}}
+    assert error(tiny.admin.put("/admin/limits", json=more)) == (400, "limits_exceeded")
+    assert (tiny.state()["limits"], tiny.state()["limitsGeneration"]) == (before["limits"], before["limitsGeneration"])
+
+
+def test_another_keys_session_does_not_exist(tmp_path: Path):
+    (keys := tmp_path / "keys").mkdir()
+    for name in ("alice", "bob"):
+        (keys / name).write_text(f"the-key-of-{name}")
+    with gated(tmp_path, "--engine-context-tokens", "1024", "--api-keys", str(keys)) as server:
+        alice, bob = ({"authorization": f"Bearer the-key-of-{name}"} for name in ("alice", "bob"))
+        session = server.http.post("/v1/sessions", json={}, headers=alice).json()["id"]
+        body = chat_body("hello", session_id=session, max_tokens=3)
+        assert server.http.post("/v1/chat/completions", json=body, headers=alice).status_code == 200
+        path = f"/v1/sessions/{session}"
+        for refused in (
+            server.http.get(path, headers=bob),
+            server.http.delete(path, headers=bob),
+            server.http.post("/v1/chat/completions", json=body, headers=bob),
+        ):
+            assert error(refused) == (404, "not_found")
+        assert server.http.get("/v1/sessions", headers=bob).json()["data"] == []
+        assert server.http.get(path, headers=alice).json()["turns"] == 1
+        assert server.idle(60)["reservedBytes"] == 0

@@ -1,6 +1,7 @@
 """Which device a server runs on, and what the engine is told of the plan. The device itself is a stand-in."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +135,17 @@ def test_a_tiny_model_is_planned_with_everything_on_the_gpu() -> None:
 )
 def test_the_exit_code_says_whether_the_gpu_or_its_memory_is_the_cause(error: Exception, code: int | None) -> None:
     assert device_code(error) == code
+
+
+def test_the_host_s_memory_is_the_cgroup_s_limit_but_never_more_than_the_machine_has(tmp_path: Path) -> None:
+    machine = loader.host_memory(())
+    assert machine > GiB // 4
+    for text, bytes_ in (("268435456\n", 2**28), ("max\n", machine), (f"{2**62}\n", machine)):
+        (tmp_path / "memory.max").write_text(text)
+        assert loader.host_memory((tmp_path / "none", tmp_path / "memory.max")) == bytes_
+
+
+def test_limits_beyond_the_machine_s_memory_are_refused_with_the_table() -> None:
+    with pytest.raises(StartError, match="prefix cache") as refused:
+        blueprint(replace(SOURCE, limits=Limits.model_validate({"prefixCache": {"bytes": "900Ti"}})))
+    assert refused.value.code == 78
