@@ -203,7 +203,8 @@ def test_the_operator_reconciles_with_no_more_than_the_rights_of_the_chart(
     lines = (tmp_path / "log").read_text().splitlines()
     said = "\n".join(line for line in lines if not (watched and "customresourcedefinitions" in line))
     assert not re.search(r"(?<!,)\b403\b", said), said[-3000:]  # ",403" is a time stamp's milliseconds
-    assert "Traceback" not in said, said[-3000:]
+    before_the_signal, _, _ = said.partition("SIGTERM is received")  # kopf may complain of a watch that it broke off
+    assert "Traceback" not in before_the_signal, said[-3000:]
     assert "orbidden" not in said, said[-3000:]
     assert status["observedGeneration"] == 1
     assert {c["type"] for c in status["conditions"]} == set(names.CONDITIONS)
