@@ -236,7 +236,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cluster", choices=("kind", "local"), default=os.environ.get("CLUSTER"), help="make this one")
     parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first unless it is told
+        signal.signal(number, interrupted)
     log = Transcript()
     where = find_cluster(options.cluster, options.context)
     cluster: Cluster | None = None

@@ -33,19 +33,22 @@ def test_the_demo_ends_with_a_410_that_names_the_restart(
 def test_an_interrupted_demo_removes_what_it_made(operator: Cluster) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "CONTEXT"}
     command = [sys.executable, "-m", "tests.cluster.demo", "--cluster", "local"]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as running:
-        assert running.stdout
-        told = ""
-        for line in running.stdout:
-            told += line
-            if "until it is Ready" in line:
-                os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-                break
-        told += running.stdout.read()
-        assert running.wait(timeout=150) == 130, told
-    assert "interrupted: cleaning up" in told
-    assert operator.kubectl("get", "namespace", demo.NAMESPACE, "--ignore-not-found") == ""
-    assert operator.helm("list", "-n", SYSTEM, "--short").strip() == ""
-    install(operator)
+    try:
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as running:
+            assert running.stdout
+            told = ""
+            for line in running.stdout:
+                told += line
+                if "until it is Ready" in line:
+                    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+                    break
+            told += running.stdout.read()
+            assert running.wait(timeout=150) == 130, told
+        assert "interrupted: cleaning up" in told
+        assert operator.kubectl("get", "namespace", demo.NAMESPACE, "--ignore-not-found") == ""
+        assert operator.helm("list", "-n", SYSTEM, "--short").strip() == ""
+    finally:
+        demo.main(["--cluster", "local", "--clean"])  # nothing is left of it, unless this test fails
+        install(operator)
