@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from carousel_server.engine.gpu import GpuEngine
-from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.protocol import SamplerParams
 
 from tests.bench.gpu_check import check
 from tests.bench.gpu_random_model import build, released
+from tests.model.engine_kit import eager
 
 GREEDY = SamplerParams()
 FLOOR_MS = 2.6
@@ -120,7 +120,7 @@ def main() -> None:
         engine.release(seqs[0])
         seq = engine.create(4096)
         engine.prefill(seq, prompt)
-        seq.width = DraftWidth(DraftCost(draft=0.0, row=0.0))  # always as many as asked for
+        eager(seq)
         for width in range(1, engine.info.max_drafts + 1):
             times = []
             for _ in range(6):

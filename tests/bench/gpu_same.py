@@ -9,18 +9,17 @@ from typing import Any
 
 import torch
 from carousel_server.engine import load
-from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.protocol import SamplerParams
 
 from tests.bench.gpu_random_model import build, released
+from tests.model.engine_kit import eager
 
 GREEDY = SamplerParams()
 
 
 def digest(engine: Any, prompt: list[int], steps: int, drafts: int) -> str:
     """Of the logits after every step."""
-    seq, found = engine.create(1024), hashlib.sha256()
-    seq.width = DraftWidth(DraftCost(draft=0.0, row=0.0))  # always as many as asked for
+    seq, found = eager(engine.create(1024)), hashlib.sha256()
     engine.prefill(seq, prompt)
     token = engine.select(seq, GREEDY).token
     for _ in range(steps):

@@ -232,7 +232,7 @@ class GpuEngine:
 
     def _width(self, seq: GpuSequence, most: int) -> int:
         """Drafts of the next step; none ends drafting for this sequence, for its draft head falls behind."""
-        return max(range(most + 1), key=lambda width: (seq.width.gain(width), -width))
+        return seq.width.best(most)
 
     def _select(self, logits: Tensor, sampler: SamplerParams) -> Selected:
         valid = self.info.valid_tokens

@@ -29,14 +29,18 @@ class DraftWidth:
         self._idle = 0
 
     def choose(self, most: int) -> int:
-        """0 .. most."""
-        best = max(range(most + 1), key=lambda width: (self.gain(width), -width))
+        """0 .. most: the best, and now and then 1 where that is 0, to see whether drafts fare better by now."""
+        best = self.best(most)
         if best == 0 and most > 0:
             self._idle += 1
             if self._idle >= PROBE:
                 self._idle = 0
                 return 1
         return best
+
+    def best(self, most: int) -> int:
+        """Of 0 .. most the width with the largest gain; of equal ones the smallest."""
+        return max(range(most + 1), key=lambda width: (self.gain(width), -width))
 
     def gain(self, width: int) -> float:
         """Expected tokens a unit of time."""
