@@ -1,6 +1,7 @@
 """What HTTP and scheduling cost a token: 8 streams through a server process whose engine does nothing.
 
-    python -m tests.bench.serving_overhead [--streams 8] [--tokens 6000] [--runs 5] [--json FILE] [--real-time]
+    python -m tests.bench.serving_overhead [--streams 8] [--tokens 6000] [--rounds 10] [--runs 5] [--json FILE]
+        [--real-time]
 
 Two loads. `flat out`: the engine never waits, so the worker is always busy; the targets are CPU of the server a token
 (at most 150 us) and the delay of its event loop (p99 under 5 ms): how late a timer of that loop is, seen inside the
@@ -118,18 +119,18 @@ def read_streams(port: int, bodies: list[dict[str, Any]]) -> list[bytes]:
     return [bytes(one) for one in received]
 
 
-def measure(server: Server, message: str, streams: int, tokens: int) -> dict[str, float]:
-    """One run; its bounds in monotonic seconds are kept with it."""
+def measure(server: Server, message: str, streams: int, tokens: int, rounds: int = 1) -> dict[str, float]:
+    """One run: `rounds` times all streams, so that a p99 has samples. Its bounds in monotonic seconds stay with it."""
     bodies = [
         {"messages": [{"role": "user", "content": message}], "stream": True, "max_tokens": tokens}
         for _ in range(streams)
     ]
     before, began = Cpu.of(server.process.pid), time.monotonic()
-    replies = read_streams(server.port, bodies)
+    replies = [reply for _ in range(rounds) for reply in read_streams(server.port, bodies)]
     ended, after = time.monotonic(), Cpu.of(server.process.pid)
     found = sum(len(text) for reply in replies for text in CONTENT.findall(reply))
-    if found != streams * tokens:
-        raise SystemExit(f"{found} tokens came, not {streams * tokens}: {replies[0][-300:]!r}")
+    if found != rounds * streams * tokens:
+        raise SystemExit(f"{found} tokens came, not {rounds * streams * tokens}: {replies[0][-300:]!r}")
     writes = sum(len(WRITE.findall(reply)) for reply in replies)
     return {
         "began": began,
@@ -144,7 +145,7 @@ def measure(server: Server, message: str, streams: int, tokens: int) -> dict[str
 
 
 def load(
-    engine: str, message: str, streams: int, tokens: int, runs: int, *, watched: bool, real_time: bool
+    engine: str, message: str, streams: int, tokens: int, rounds: int, runs: int, *, watched: bool, real_time: bool
 ) -> list[dict[str, float]]:
     """A server of its own, one run that warms it up, then `runs` runs."""
     server = Server(engine, streams, tokens, watched=watched)
@@ -153,7 +154,7 @@ def load(
             os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
     try:
         measure(server, message, streams, max(1, tokens // 20))
-        found = [measure(server, message, streams, tokens) for _ in range(runs)]
+        found = [measure(server, message, streams, tokens, rounds) for _ in range(runs)]
     except BaseException:
         server.process.kill()
         server.process.wait()
@@ -174,6 +175,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=6000, help="of each stream, flat out; paced, a 20th of them")
+    parser.add_argument("--rounds", type=int, default=10, help="of a run, flat out; paced, one")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--real-time", action="store_true", help="real-time priority for the server")
@@ -181,8 +183,8 @@ def main() -> int:
     paced_message = json.dumps({"pieces": ["a"], "delay_ms": PACE_MS, "then": "length"})
     sizes = {"streams": options.streams, "runs": options.runs, "real_time": options.real_time}
     loads = {
-        "flat out": load("uniform", "hello", tokens=options.tokens, watched=True, **sizes),
-        "paced": load("scripted", paced_message, tokens=options.tokens // 20, watched=False, **sizes),
+        "flat out": load("uniform", "hello", tokens=options.tokens, rounds=options.rounds, watched=True, **sizes),
+        "paced": load("scripted", paced_message, tokens=options.tokens // 20, rounds=1, watched=False, **sizes),
     }
     targets = {("flat out", "cpu_us"): TARGET_MICROSECONDS, ("flat out", "delay_p99_ms"): TARGET_MILLISECONDS}
     missed = 0
