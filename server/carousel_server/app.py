@@ -49,7 +49,7 @@ def client_app(routes: Routes, stage: Stage, *, keys_required: bool, log: bool) 
 
     for path, handler in (("/health", health), ("/metrics", metrics), ("/openapi.json", openapi)):
         app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)
-    return Door(app, log=log, stats=stage.stats)
+    return Door(app, log=log, stats=stage.stats, leaving=lambda: stage.leaving)
 
 
 def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:

@@ -104,6 +104,11 @@ class Connection(HttpToolsProtocol):
         self._head_open = True
 
     @property
+    def expecting(self) -> bool:
+        """No request came by it yet, or the head of the next one is not whole."""
+        return not self._busy and (self.cycle is None or self._head_bytes > 0)
+
+    @property
     def _busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 

@@ -5,6 +5,7 @@ import datetime
 import logging
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -25,12 +26,19 @@ CORRELATION = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Door:
-    """Wraps a port's application; see the module. `log` turns access lines on."""
+    """Wraps a port's application; see the module. `log` turns access lines on.
 
-    def __init__(self, app: Any, *, log: bool, stats: HttpStats | None = None) -> None:
+    While `leaving`, every answer ends its connection, so that few are left idle when the process ends: a request that a
+    client sends just as an idle one is closed is lost.
+    """
+
+    def __init__(
+        self, app: Any, *, log: bool, stats: HttpStats | None = None, leaving: Callable[[], bool] = lambda: False
+    ) -> None:
         self._app = app
         self._stats = stats
         self._log = log
+        self._leaving = leaving
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -51,7 +59,10 @@ class Door:
                 own = trace.id if trace.id and CORRELATION.fullmatch(trace.id) else None
                 shown = trace.correlation or own or secrets.token_hex(16)
                 kept = [(name, value) for name, value in message.get("headers", []) if name != b"x-request-id"]
-                message = {**message, "headers": [*kept, (b"x-request-id", shown.encode("latin-1"))]}
+                more = [(b"x-request-id", shown.encode("latin-1"))]
+                if self._leaving():
+                    more.append((b"connection", b"close"))
+                message = {**message, "headers": [*kept, *more]}
             else:
                 trace.bytes_out += len(message.get("body", b""))
             await send(message)

@@ -24,7 +24,7 @@ class Hop:
         self._forwarder = forwarder
         self._token = token
         self.open: set[ForwardedResponse] = set()  # replies that are being passed back
-
+        self._over = False
         self._waiting: set[asyncio.Future[None]] = set()  # one for each request whose reply has not begun
 
     @property
@@ -33,7 +33,8 @@ class Hop:
         return len(self.open) + len(self._waiting)
 
     def shut_down(self) -> None:
-        """End every reply that is being passed back with its last event, and wait for no other."""
+        """End every reply that is being passed back with its last event, and begin no other."""
+        self._over = True
         for ended in self._waiting:
             if not ended.done():
                 ended.set_result(None)
@@ -97,6 +98,8 @@ class Hop:
 
     async def _open(self, peer: Peer, call: "Call") -> httpx.Response:
         """The peer's reply once it begins; nobody waits for it longer than the client does."""
+        if self._over:
+            raise _shutting_down()
         gone = asyncio.ensure_future(client_gone(call.request.receive))
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(ended)
@@ -117,10 +120,14 @@ class Hop:
             if opening.done():
                 return opening.result()
             if ended.done():
-                raise Failure("server_shutdown", "This pod is shutting down; send the request again.")
+                raise _shutting_down()
             raise Disconnected
         finally:
             self._waiting.discard(ended)
             gone.cancel()
             if not opening.done():
                 opening.cancel()
+
+
+def _shutting_down() -> Failure:
+    return Failure("server_shutdown", "This pod is shutting down; send the request again.")

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import ctypes
 import functools
 import socket
+import struct
 from collections.abc import Generator
 from typing import Any
 
@@ -13,6 +15,16 @@ from carousel_server.connection import Connection, WireLimits
 
 KEEP_ALIVE_SECONDS = 75  # longer than the idle time of common client pools: the client closes first
 GRACEFUL_SECONDS = 5.0
+
+SO_ATTACH_FILTER = 26
+# Over a TCP header: drop what opens a connection (SYN without ACK), take all else.
+NO_OPENING = (
+    (0x30, 0, 0, 13),  # load the flags
+    (0x54, 0, 0, 0x12),  # keep SYN and ACK
+    (0x15, 0, 1, 0x02),  # SYN alone?
+    (0x06, 0, 0, 0),
+    (0x06, 0, 0, 0xFFFFFFFF),
+)
 
 
 class Port(uvicorn.Server):
@@ -50,6 +62,23 @@ class Port(uvicorn.Server):
     async def run_until_told(self) -> None:
         """Serve until `stop`; then finish what is written, at most GRACEFUL_SECONDS."""
         await self.serve(sockets=[self.sock])
+
+    def close_to_new(self) -> None:
+        """No connection opens any more; those that have opened are still accepted.
+
+        Closing the listening socket alone would reset the ones that wait in its queue, whose clients may have sent.
+        A client that is turned away tries again after a second, and is refused by then. Without Linux: nothing.
+        """
+        program = b"".join(struct.pack("HBBI", *line) for line in NO_OPENING)
+        held = ctypes.create_string_buffer(program)
+        with contextlib.suppress(OSError):
+            pointer = struct.pack("HP", len(NO_OPENING), ctypes.addressof(held))
+            self.sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, pointer)
+
+    @property
+    def expecting(self) -> bool:
+        """Whether a connection is open by which a first request, or the rest of a head, is still to come."""
+        return any(c.expecting for c in self.server_state.connections if isinstance(c, Connection))
 
     def stop(self) -> None:
         """End `run_until_told`."""

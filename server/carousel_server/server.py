@@ -37,6 +37,7 @@ T = TypeVar("T")
 FAULT = 1  # exit code of a fault in the server itself
 SHUTDOWN_SECONDS = 10.0  # of SIGTERM's drain: running requests may end by themselves
 FRAME_SECONDS = 3.0  # for the last frames of what did not
+SETTLE_SECONDS, OPENING_SECONDS = 0.1, 1.0  # for connections that opened just now: accepted; their first request
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,16 @@ class Server:
         for turn in list(self.routes.turns):
             turn.cancel("shutdown")
         self.routes.hop.shut_down()
-        return await until(lambda: not (self.routes.turns or self.routes.hop.passing), FRAME_SECONDS)
+        written = until(lambda: not (self.routes.turns or self.routes.hop.passing), FRAME_SECONDS)
+        return (await asyncio.gather(written, self._answer_the_last()))[0]
+
+    async def _answer_the_last(self) -> None:
+        """Whoever has got a connection gets an answer by it: Services send to a pod until it is gone when they have no
+        other, and a connection that is closed unread is reset."""
+        clients = self.ports[0]
+        clients.close_to_new()
+        await asyncio.sleep(SETTLE_SECONDS)
+        await until(lambda: not clients.expecting, OPENING_SECONDS)
 
     def _busy(self, service: LocalService) -> bool:
         counts = service.state().requests

@@ -90,6 +90,11 @@ class Stage:
         return self.core, self.preparer, self.card
 
     @property
+    def leaving(self) -> bool:
+        """Clients do well to go elsewhere: it drains, or ends."""
+        return self.stopping or (self.core is not None and self.core.draining)
+
+    @property
     def dead(self) -> str:
         """Why nothing but a restart helps; "" while all is well, loading and a full queue included."""
         if self.core is None:
