@@ -181,11 +181,15 @@ def _args(spec: InferenceServerSpec, files: ModelFiles) -> list[str]:
         if field != "extra_args" and value is not None and value != getattr(defaults, field):
             shown = spec.engine.model_dump(mode="json", include={field})[field]
             args += [f"--engine-{field.replace('_', '-')}", str(shown)]
-    return args + list(spec.engine.extra_args)
+    # pod.envFrom could bring CAROUSEL_LIMITS_..., which would beat the file that the limits change by.
+    return [*args, *spec.engine.extra_args, "--no-environment"]
 
 
 def _environment(server: InferenceServer, more: dict[str, str]) -> Object:
-    """The operator's variables, then the user's. Names with CAROUSEL_ are refused in the user's (rules.py)."""
+    """The operator's variables, then the user's. Names with CAROUSEL_ are refused in the user's `env` (rules.py).
+
+    What `envFrom` brings under one of these names loses against them (Kubernetes), and a setting is not read at all.
+    """
     own: list[Object] = [
         {"name": "CAROUSEL_POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
         {"name": "CAROUSEL_NAMESPACE", "value": server.namespace},

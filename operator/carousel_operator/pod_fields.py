@@ -210,7 +210,9 @@ class PodOptions(Model):
         description="Variables of all containers; a changed key of a named Secret is a restart.",
     )
     env_from: list[EnvFrom] = Field(
-        default_factory=list, max_length=16, description="Every key of a Secret or ConfigMap as a variable."
+        default_factory=list,
+        max_length=16,
+        description="Every key of a Secret or ConfigMap as a variable; CAROUSEL_* among them have no effect.",
     )
     security_context: SecurityContext | None = None
 

@@ -83,6 +83,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--threads", type=int, help="CPU threads of the engine (default: what the container may use)")
     add("--no-access-log", dest="access_log", action="store_false", help="no line for each request")
+    add(
+        "--no-environment",
+        dest="environment",
+        action="store_false",
+        help="take no limit and no engine setting from the environment (the operator's pods do)",
+    )
     add_flags(found)
     return found
 
@@ -99,7 +105,7 @@ def serve(argv: Sequence[str]) -> int:
     try:
         config = load_config(
             toml=options.config.read_text(encoding="utf-8") if options.config else "",
-            environment=os.environ,
+            environment=os.environ if options.environment else {},
             flags=vars(options),
         )
         setup = Setup(

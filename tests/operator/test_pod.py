@@ -144,6 +144,15 @@ def test_a_users_variable_replaces_a_default_one() -> None:
     assert len({e["name"] for e in env}) == len(env)
 
 
+def test_no_setting_comes_by_a_config_map_in_the_environment() -> None:
+    limits = [{"configMapRef": {"name": "limits"}}]
+    made = container(at("pod.envFrom", limits), at("engine.extraArgs", ["--threads", "2"]))
+    assert made["envFrom"] == limits
+    assert made["args"][-3:] == ["--threads", "2", "--no-environment"]
+    own = {"CAROUSEL_POD_NAME", "CAROUSEL_NAMESPACE", "CAROUSEL_HEADLESS_SERVICE"}  # written out, they win over envFrom
+    assert own <= {variable["name"] for variable in made["env"]}
+
+
 # source, --model, where its volume comes from, whether a container fetches it
 SOURCES: tuple[tuple[Object, str, Object | None, bool], ...] = (
     ({}, "embedded", None, False),

@@ -122,6 +122,17 @@ def test_flags_variables_and_the_file_set_limits_and_the_flag_wins(tmp_path: Pat
         assert (gone.json()["error"]["cause"], gone.json()["error"]["at"]) == ("rollout", "2026-01-01T00:00:00Z")
 
 
+def test_a_server_that_is_told_so_takes_no_setting_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CAROUSEL_LIMITS_ACTIVE_REQUESTS", "0")
+    command = ["serve", "--engine", "scripted", "--model", "/nowhere/model"]
+    assert main(command) == 64
+    assert "activeRequests" in capfd.readouterr().err
+    assert main([*command, "--no-environment"]) == 66
+    assert "/nowhere/model" in capfd.readouterr().err
+
+
 CANNOT_START = [
     (64, ["--no-such-flag"], "no-such-flag"),
     (64, ["--port", "99999"], "99999"),
