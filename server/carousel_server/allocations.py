@@ -12,6 +12,8 @@ STEP_ROWS = 4  # rows of a decode step of the GPU engine at most: a token and th
 STEP_RING = 2 * STEP_ROWS  # rows of a DeltaNet layer's rings: those of a step, and before them as many to replay
 NGRAM_RING = 16  # rows of the n-gram convolution's ring: 4 of a step, and its reach of 9 before them
 TAIL = 8  # raw index keys
+SAVED_ROWS = 64  # tokens of a page of a saved sequence of the GPU engine
+SAVED_PIECE = 64  # bytes that say where a piece of a slot lies in the pages
 SPARE = 2 * STEP_ROWS  # rows behind the context: drafts of a full sequence are written there before they are rejected
 SMALL_TABLE = 256 * 2**20  # bytes of an n-gram table up to which it is copied to the GPU
 EXACT_PARAMETERS = 10**9  # models below this keep activations and caches in fp32 on the GPU: it costs them nothing
@@ -25,7 +27,7 @@ class StateBytes:
 
     once: int  # beside the slots, however many they are
     slot: int  # a live sequence at the full context
-    fixed: int  # a saved sequence of 0 tokens, in host memory
+    fixed: int  # a saved sequence of 0 tokens, in host memory, with what rounding up may add
     token: int  # and each of its tokens
 
 
@@ -49,7 +51,10 @@ def cpu_state(shape: ModelShape, context: int, drafts: int) -> StateBytes:
 
 
 def gpu_state(shape: ModelShape, context: int, drafts: int) -> StateBytes:
-    """Of engine/gpu_state.py: caches as `activation_bytes`, everything else in fp32."""
+    """Of engine/gpu_state.py and engine/saved.py: caches as `activation_bytes`, everything else in fp32.
+
+    Saved sequences are whole pages, so a saved token counts at most SAVED_ROWS - 1 others.
+    """
     s, wide, element = shape, shape.hidden * shape.streams, activation_bytes(shape)
     layers = s.attention_layers + (s.mtp_layers if drafts > 0 else 0)
     room, ratio = _up(context, s.index_ratio) + SPARE, s.index_ratio
@@ -59,7 +64,16 @@ def gpu_state(shape: ModelShape, context: int, drafts: int) -> StateBytes:
     fixed = 8 + 4 * (fixed + s.vocab + STEP_ROWS * wide)
     cached = layers * element * (room * 2 * s.kv_heads * s.head_dim + room // ratio * s.index_dim)
     token = 8 + layers * element * 2 * s.kv_heads * s.head_dim + _over(layers * element * s.index_dim, ratio)
-    return StateBytes(4 * room * s.rotary, fixed + 8 * room + cached, fixed, token)
+    page = SAVED_ROWS * token
+    pages = _over(fixed, page)
+    staging = (pages + 1) * page
+    pieces = pages + 3 * s.linear_layers + s.ple_layers + 4 + layers * (2 * s.kv_heads + 2)
+    return StateBytes(
+        4 * room * s.rotary + staging + SAVED_PIECE * pieces,
+        fixed + 8 * room + cached,
+        pages * page + (SAVED_ROWS - 1) * token,
+        token,
+    )
 
 
 def exact(shape: ModelShape) -> bool:

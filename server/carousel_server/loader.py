@@ -149,7 +149,7 @@ def _vocabulary(source: Source) -> Any:
 
 def start_engine(sketch: Blueprint, progress: Callable[[float, str], None]) -> Engine:
     """The engine of the plan's device, with the sizes that the plan counted."""
-    source, planned, settings = sketch.source, sketch.plan, sketch.plan.engine
+    source, planned, settings, limits = sketch.source, sketch.plan, sketch.plan.engine, sketch.plan.limits
 
     def further(share: float, what: str) -> None:
         progress(0.1 + 0.9 * share, f"loading onto the GPU: {what}")
@@ -164,6 +164,7 @@ def start_engine(sketch: Blueprint, progress: Callable[[float, str], None]) -> E
         device=planned.device,
         expert_pool_bytes=settings.expert_pool_bytes,
         prefill_rows=settings.prefill_chunk or 1024,
+        saved_bytes=(limits.checkpoint_bytes or 0) + (limits.prefix_cache.bytes or 0),
         progress=further,
     )
 

@@ -12,8 +12,8 @@ from carousel_server.allocations import ALIGNMENT
 from carousel_server.engine import gpu_start
 from carousel_server.engine.checkpoint import Checkpoint
 from carousel_server.engine.gpu import GpuEngine, GpuSequence, GpuSnapshot
-from carousel_server.engine.gpu_state import Saved
 from carousel_server.engine.protocol import EngineError, SamplerParams
+from carousel_server.engine.saved import Saved
 from carousel_server.limits import EngineSettings, GiB, Limits
 from carousel_server.memory_plan import rows_by_key
 
@@ -72,7 +72,7 @@ class Lost:
         return self.any
 
 
-SAVED = Saved(1, [], [])
+SAVED = Saved(1)
 CALLS: dict[str, Callable[[GpuEngine, GpuSequence], object]] = {
     "create": lambda engine, seq: engine.create(8),
     "prefill": lambda engine, seq: engine.prefill(seq, [1, 2]),
@@ -90,7 +90,7 @@ def test_a_lost_device_ends_the_process_whichever_call_meets_it(fp8, call):
     found = start(fp8, slots=2)
     seq = found.create(8)
     seq.length = 1
-    found.state = found.steps = Lost()
+    found.state = found.steps = found.saves = Lost()
     with pytest.raises(EngineError, match="the device failed: CUDA error") as caught:
         CALLS[call](found, seq)
     assert caught.value.fatal

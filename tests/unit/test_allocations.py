@@ -15,7 +15,9 @@ from carousel_server.engine.config import ModelConfig, read_config
 from carousel_server.engine.gpu_forward import Buffers
 from carousel_server.engine.gpu_start import RowMajor
 from carousel_server.engine.gpu_state import SlotState
+from carousel_server.engine.host_memory import HostMemory
 from carousel_server.engine.pool import ExpertPool, slots_for
+from carousel_server.engine.saved import SavedStates
 from carousel_server.engine.state import StatePool
 from carousel_server.engine.weights import Weights
 from carousel_server.model_shape import ModelShape
@@ -66,8 +68,10 @@ def test_a_sequence_on_the_gpu_is_planned_to_the_byte(
     dtype = torch.float32 if allocations.exact(shape) else torch.bfloat16
     state = SlotState.allocate(config, slots=3, capacity=context, drafts=drafts > 0, device=META, cache_dtype=dtype)
     planned = allocations.gpu_state(shape, context, drafts)
-    assert planned.once + 3 * planned.slot == nbytes(state)
-    assert (planned.fixed, planned.token) == state.saved_bytes()
+    saves = SavedStates(state, HostMemory(None), 0)
+    beside = saves.staging, saves.layout.fixed, saves.layout.grown
+    assert planned.once + 3 * planned.slot == nbytes(state, beside)
+    assert (planned.fixed, planned.token) == saves.layout.saved_bytes()
 
 
 @pytest.mark.parametrize(("shape", "config"), MODELS, ids=["tiny", "released"])

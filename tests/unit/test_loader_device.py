@@ -57,6 +57,7 @@ def test_a_gpu_is_taken_and_given_the_sizes_of_the_plan(choice: Any, told: dict[
         "device": "cuda",
         "expert_pool_bytes": planned.engine.expert_pool_bytes,
         "prefill_rows": planned.engine.prefill_chunk,
+        "saved_bytes": (planned.limits.checkpoint_bytes or 0) + (planned.limits.prefix_cache.bytes or 0),
     }
     assert planned.engine.expert_pool_bytes == 9 * 16 * 3 * 64 * 256 * 2
 

@@ -131,7 +131,7 @@ def test_a_smaller_gpu_streams_and_takes_longer_chunks():
     assert rows_by_key(found.host)["experts"] == every * (FP8.expert_bytes + 3 * 16)
     gpu = rows_by_key(found.gpu)
     assert gpu["expert streams"] == (4 * 10 + 2 * 512) * FP8.expert_bytes
-    assert gpu["expert pool"] > 27 * GiB
+    assert gpu["expert pool"] > 26.9 * GiB
     assert found.gpu_bytes <= 48 * GiB
 
 

@@ -40,6 +40,7 @@ def load(
     device: Literal["cpu", "cuda"],
     expert_pool_bytes: int | None = None,
     prefill_rows: int = 1024,
+    saved_bytes: int = 0,
     progress: Callable[[float, str], None] | None = None,
 ) -> "TorchEngine | GpuEngine": ...
 def load(
@@ -52,13 +53,15 @@ def load(
     device: Literal["cpu", "cuda"] = "cpu",
     expert_pool_bytes: int | None = None,
     prefill_rows: int = 1024,
+    saved_bytes: int = 0,
     progress: Callable[[float, str], None] | None = None,
 ) -> "TorchEngine | GpuEngine":
     """Check a checkpoint, map it and build an engine: on the CPU in float32, or on the GPU in the checkpoint's types.
 
     context_tokens None: 32768 or the checkpoint's maximum, whichever is smaller; slots: live sequences, allocated at
     once; drafts: 0 .. 3, ignored without a draft head; threads None: what quota and affinity give. On the GPU only:
-    expert_pool_bytes None: every expert resident; prefill_rows: prompt rows of one pass; progress(share, what): told
+    expert_pool_bytes None: every expert resident; prefill_rows: prompt rows of one pass; saved_bytes: host memory made
+    ready at once for suspended sequences and snapshots; progress(share, what): told
     what begins, share 0 .. 1.
     Raises CheckpointError (config.py) for a faulty checkpoint or an impossible context; nothing stays loaded then.
     """
@@ -72,6 +75,7 @@ def load(
             drafts=drafts,
             expert_pool_bytes=expert_pool_bytes,
             prefill_rows=prefill_rows,
+            saved_bytes=saved_bytes,
             progress=progress,
         )
     from carousel_server.engine.start import start

@@ -11,8 +11,9 @@ from carousel_server.engine.call import Call
 from carousel_server.engine.config import ModelConfig
 from carousel_server.engine.gpu_forward import Forward, Table
 from carousel_server.engine.gpu_prefill import Prefill, chunks
-from carousel_server.engine.gpu_state import Saved, SlotState
+from carousel_server.engine.gpu_state import SlotState
 from carousel_server.engine.graphs import Steps
+from carousel_server.engine.host_memory import memory_for
 from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.pool import ExpertPool
 from carousel_server.engine.protocol import (
@@ -24,6 +25,7 @@ from carousel_server.engine.protocol import (
     Snapshot,
     StepStats,
 )
+from carousel_server.engine.saved import Saved, SavedStates
 from carousel_server.engine.weights import Weights
 
 # a draft and a verified row in units of a step without drafts, one H200, real shapes (docs/performance.md): steps of
@@ -84,7 +86,9 @@ class GpuEngine:
         exact: bool,
         prefill_rows: int = 1024,
         graphs: bool = True,
+        saved_bytes: int = 0,
     ) -> None:
+        """saved_bytes: host memory that is made ready for suspended sequences and snapshots."""
         self.config, self.state, self.pool = config, state, pool
         drafts = drafts if state.draft is not None else 0
         self.forward = Forward(config, weights, state, pool, tables)
@@ -93,7 +97,8 @@ class GpuEngine:
         self.prefill_rows = prefill_rows
         self._prefill = Prefill(self.forward, exact=exact)
         slots = state.tokens.shape[0]
-        fixed, token = state.saved_bytes()
+        self.saves = SavedStates(state, memory_for(state.tokens.device), saved_bytes)
+        fixed, token = self.saves.layout.saved_bytes()
         self.info = EngineInfo(
             vocab_size=config.vocab,
             valid_tokens=valid_tokens,
@@ -114,7 +119,7 @@ class GpuEngine:
             raise EngineError(f"capacity {capacity} is not between 1 and the context of {self.info.context_tokens}")
         seq = GpuSequence(capacity, self._take_slot(), draftable=self.info.max_drafts > 0)
         with Call(seq, GpuSequence) as own:
-            self.state.applied[_slot(own)] = 0
+            self.state.applied[self._slot(own)] = 0
         return seq
 
     def free_slots(self) -> int:
@@ -140,7 +145,7 @@ class GpuEngine:
         with Call(seq, GpuSequence) as own:
             if own.length == 0:
                 raise EngineError("the sequence is empty: prefill before select")
-            return self._select(self.state.logits[_slot(own)], sampler)
+            return self._select(self.state.logits[self._slot(own)], sampler)
 
     def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
@@ -172,8 +177,8 @@ class GpuEngine:
     def suspend(self, seq: Sequence) -> None:
         """Save to host memory, only rows that were not saved before, and free the slot."""
         with Call(seq, GpuSequence) as own:
-            slot = _slot(own)
-            own.saved = self.state.save(slot, own.length, own.saved, own.capacity)
+            slot = self._slot(own)
+            own.saved = self.saves.save(slot, own.length, own.saved)
             own.slot = None
             self._free.append(slot)
             self.stats.saves += 1
@@ -184,19 +189,19 @@ class GpuEngine:
             if own.live or own.saved is None:
                 raise EngineError("resume: the sequence is not suspended")
             own.slot = self._take_slot()
-            self.state.load(own.slot, own.saved)
+            self.saves.load(own.slot, own.saved)
             self.stats.restores += 1
 
     def snapshot(self, seq: Sequence) -> GpuSnapshot:
         """A host copy of exactly the rows so far; the sequence goes on."""
         with Call(seq, GpuSequence) as own:
-            saved = self.state.save(_slot(own), own.length)
+            saved = self.saves.save(self._slot(own), own.length)
             return GpuSnapshot(tuple(own.tokens), saved, own.waiting, own.draftable)
 
     def adopt(self, seq: Sequence, snapshot: Snapshot) -> None:
         """Fill an empty live sequence from a snapshot."""
         with Call(seq, GpuSequence) as own:
-            slot = _slot(own)
+            slot = self._slot(own)
             if not isinstance(snapshot, GpuSnapshot):
                 raise EngineError(f"a {type(snapshot).__name__} is not a snapshot of this engine")
             length = len(snapshot.tokens)
@@ -204,7 +209,7 @@ class GpuEngine:
                 raise EngineError(f"adopt needs an empty sequence, this one has {own.length} rows")
             if length > own.capacity:
                 raise EngineError(f"a snapshot of {length} rows does not fit a capacity of {own.capacity}")
-            self.state.load(slot, snapshot.saved)
+            self.saves.load(slot, snapshot.saved)
             own.length, own.tokens, own.waiting = length, list(snapshot.tokens), snapshot.waiting
             own.draftable = own.draftable and snapshot.draftable
 
@@ -222,8 +227,15 @@ class GpuEngine:
             raise EngineError(f"all {self.info.slots} state slots are taken: suspend or release a sequence first")
         return self._free.pop()
 
+    def _slot(self, seq: GpuSequence) -> int:
+        """Where it lives, its last copy done for whatever is started from now on."""
+        if seq.slot is None:
+            raise EngineError("the sequence is not live: resume it first")
+        self.saves.join(seq.slot)
+        return seq.slot
+
     def _admit(self, seq: GpuSequence, tokens: Tokens[int]) -> int:
-        slot = _slot(seq)
+        slot = self._slot(seq)
         if seq.length + len(tokens) > seq.capacity:
             raise EngineError(f"{len(tokens)} more rows after {seq.length} exceed the capacity of {seq.capacity}")
         if min(tokens) < 0 or max(tokens) >= self.config.vocab:
@@ -269,9 +281,3 @@ class GpuEngine:
             return Selected(token)
         logprob, top = sampling.logprobs(logits, self.info.valid_tokens, token, sampler.top_logprobs)
         return Selected(token, logprob, tuple(top))
-
-
-def _slot(seq: GpuSequence) -> int:
-    if seq.slot is None:
-        raise EngineError("the sequence is not live: resume it first")
-    return seq.slot

@@ -13,7 +13,7 @@ from carousel_server.engine.config import CheckpointError
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.gpu_forward import Table
 from carousel_server.engine.gpu_state import SlotState
-from carousel_server.engine.host_memory import HostMemory, cuda_memory
+from carousel_server.engine.host_memory import HostMemory, memory_for
 from carousel_server.engine.layout import TEXT
 from carousel_server.engine.pool import ExpertPool, HostExperts, slots_for
 from carousel_server.engine.tokens import stop_tokens, valid_tokens
@@ -40,6 +40,7 @@ def start(
     drafts: int,
     expert_pool_bytes: int | None = None,
     prefill_rows: int = 1024,
+    saved_bytes: int = 0,
     device: torch.device | None = None,
     graphs: bool | None = None,
     exact: bool | None = None,
@@ -47,7 +48,8 @@ def start(
 ) -> GpuEngine:
     """Check a checkpoint and build an engine on the GPU.
 
-    expert_pool_bytes None: every expert resident. exact None: fp32 activations and caches for small models. `device`
+    expert_pool_bytes None: every expert resident. saved_bytes: host memory to make ready for suspended sequences and
+    snapshots. exact None: fp32 activations and caches for small models. `device`
     is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1.
     """
     device = device or torch.device("cuda")
@@ -74,7 +76,7 @@ def start(
             device=device,
             cache_dtype=torch.float32 if exact else torch.bfloat16,
         )
-        held = cuda_memory() if device.type == "cuda" else HostMemory(None)
+        held = memory_for(device)
         tell(LOADED[0], "n-gram table and experts: mapping")
         tables = {i: _table(weights, i, device, held) for i in config.ngram_layers}
         pool = _pool(checkpoint, drafts > 0, expert_pool_bytes, device, held, tell)
@@ -90,6 +92,7 @@ def start(
         drafts=drafts,
         exact=exact,
         prefill_rows=prefill_rows,
+        saved_bytes=saved_bytes,
         graphs=device.type == "cuda" if graphs is None else graphs,
     )
 

@@ -1,10 +1,10 @@
-"""Everything of the live sequences on the GPU, allocated once, addressed by slot; and its way to host memory and back.
+"""Everything of the live sequences on the GPU, allocated once, addressed by slot.
 
 All of it is addressed by position, rings modulo their size, except the DeltaNet states, which lag behind the sequence
 by the rows of its last step (`applied`) and are brought up by the next one. So taking rows back is setting a length.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from carousel_kernels import rope
@@ -33,21 +33,6 @@ class AttentionSlots:
     tail: Tensor  # [slots, TAIL, d_i] fp32
 
 
-@dataclass
-class Saved:
-    """A sequence in host memory. With room to grow it serves later saves of the same sequence, which add only new
-    rows."""
-
-    length: int
-    fixed: list[Tensor]
-    grown: list[Tensor]
-
-    @property
-    def nbytes(self) -> int:
-        """Host bytes."""
-        return sum(t.numel() * t.element_size() for t in (*self.fixed, *self.grown))
-
-
 @dataclass(frozen=True)
 class SlotState:
     """The slots of all layers. `capacity` is in tokens, a multiple of the index ratio."""
@@ -63,7 +48,6 @@ class SlotState:
     cos: Tensor
     sin: Tensor
     ratio: int
-    _pinned: bool = field(default=False)
 
     @classmethod
     def allocate(
@@ -111,71 +95,22 @@ class SlotState:
             cos=cos,
             sin=sin,
             ratio=c.index_ratio,
-            _pinned=device.type == "cuda",
         )
 
-    def saved_bytes(self) -> tuple[int, int]:
-        """Host bytes of a saved sequence: fixed, and for each token (rounded up)."""
-        fixed = sum(t.numel() * t.element_size() for t in self._fixed(0))
-        grown = sum(t.narrow(d, 0, self.ratio // per).numel() * t.element_size() for t, d, per in self._grown(0))
-        return fixed, -(-grown // self.ratio)
+    def fixed(self) -> list[Tensor]:
+        """[slots, ...] each: what is saved whole."""
+        out = [self.logits, self.streams, *self.ngram.values()]
+        for layer in self._every_layer():
+            out += [layer.ring, layer.replay, layer.states] if isinstance(layer, DeltaSlots) else [layer.tail]
+        return [*out, self.applied]  # last: the only one that is no multiple of 16 bytes
 
-    def save(self, slot: int, length: int, saved: Saved | None = None, room: int | None = None) -> Saved:
-        """Copy the slot's sequence of `length` tokens out, only rows that `saved` lacks; room: tokens it may grow
-        to."""
-        first = 0 if saved is None else saved.length
-        if saved is None:
-            most = length if room is None else room
-            fixed = [self._host(t.shape, t.dtype) for t in self._fixed(slot)]
-            grown = []
-            for t, d, per in self._grown(slot):
-                shape = list(t.shape)
-                shape[d] = -(-most // per)
-                grown.append(self._host(shape, t.dtype))
-            saved = Saved(0, fixed, grown)
-        for target, source in zip(saved.fixed, self._fixed(slot), strict=True):
-            target.copy_(source, non_blocking=True)
-        for target, (source, d, per) in zip(saved.grown, self._grown(slot), strict=True):
-            begin, count = first // per, -(-length // per) - first // per
-            for to, out in zip(_heads(target, d), _heads(source, d), strict=True):
-                to[begin : begin + count].copy_(out[begin : begin + count], non_blocking=True)
-        saved.length = length
-        if self._pinned:
-            torch.cuda.current_stream().synchronize()
-        return saved
-
-    def load(self, slot: int, saved: Saved) -> None:
-        """Copy a saved sequence in. Stream order makes later steps wait; the source must live until then."""
-        for target, source in zip(self._fixed(slot), saved.fixed, strict=True):
-            target.copy_(source, non_blocking=True)
-        for (target, d, per), source in zip(self._grown(slot), saved.grown, strict=True):
-            count = -(-saved.length // per)
-            for to, out in zip(_heads(target, d), _heads(source, d), strict=True):
-                to[:count].copy_(out[:count], non_blocking=True)
-        if self._pinned:
-            torch.cuda.current_stream().synchronize()
-
-    def _fixed(self, slot: int) -> list[Tensor]:
-        out = [self.applied[slot : slot + 1], self.logits[slot], self.streams[slot]]
-        out += [ring[slot] for ring in self.ngram.values()]
-        for layer in (*self.layers, *((self.draft,) if self.draft is not None else ())):
-            if isinstance(layer, DeltaSlots):
-                out += [layer.ring[slot], layer.replay[slot], layer.states[slot]]
-            else:
-                out.append(layer.tail[slot])
-        return out
-
-    def _grown(self, slot: int) -> list[tuple[Tensor, int, int]]:
-        """(rows, dimension that grows, tokens a row)"""
-        out = [(self.tokens[slot], 0, 1)]
-        for layer in (*self.layers, *((self.draft,) if self.draft is not None else ())):
+    def grown(self) -> list[tuple[Tensor, int]]:
+        """What is saved row by row, as [slots, heads, rows, width], and the tokens of a row."""
+        out = [(self.tokens[:, None, :, None], 1)]
+        for layer in self._every_layer():
             if isinstance(layer, AttentionSlots):
-                out += [(layer.keys[slot], 1, 1), (layer.values[slot], 1, 1), (layer.index_keys[slot], 0, self.ratio)]
+                out += [(layer.keys, 1), (layer.values, 1), (layer.index_keys[:, None], self.ratio)]
         return out
 
-    def _host(self, shape: torch.Size | list[int], dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype, pin_memory=self._pinned)
-
-
-def _heads(t: Tensor, dim: int) -> list[Tensor]:
-    return list(t.unbind(0)) if dim == 1 else [t]
+    def _every_layer(self) -> list[DeltaSlots | AttentionSlots]:
+        return [*self.layers, *((self.draft,) if self.draft is not None else ())]

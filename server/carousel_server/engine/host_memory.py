@@ -7,6 +7,7 @@ once into an arena of aligned host memory.
 import logging
 import mmap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -63,24 +64,34 @@ class HostMemory:
             found[i] = copy
         return found
 
+    def area(self, nbytes: int) -> Tensor:
+        """Zeros that the device reads and writes where they lie. EngineError when the driver refuses."""
+        whole = _anonymous(nbytes)
+        if self._driver is not None:
+            whole.zero_()  # by all threads; registering brings the pages one by one
+        self._keep(whole)
+        return whole
+
     def _copy(self, tensors: Sequence[Tensor], align: int) -> list[Tensor]:
         places, size = arena([t.nbytes for t in tensors], align)
-        area = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        whole = torch.frombuffer(area, dtype=torch.uint8)
+        whole = _anonymous(size)
         copies = []
         for tensor, at in zip(tensors, places, strict=True):
             part = whole[at : at + tensor.nbytes]
             part.copy_(tensor.reshape(-1).view(torch.uint8))
             copies.append(part.view(tensor.dtype).view(tensor.shape))
+        self._keep(whole)
+        return copies
+
+    def _keep(self, whole: Tensor) -> None:
         error = self._register(pages([whole]), MAPPED)
         if error:
             raise EngineError(
-                f"CUDA error {error}: {human_bytes(size)} of host memory cannot be registered; is there a limit on "
-                "locked memory?",
+                f"CUDA error {error}: {human_bytes(whole.nbytes)} of host memory cannot be registered; is there a "
+                "limit on locked memory?",
                 fatal=True,
             )
         self._arenas.append(whole)
-        return copies
 
     def _register(self, ranges: Iterable[Range], flags: int) -> int:
         """All of the ranges, or none and the error of the one that was refused."""
@@ -102,6 +113,19 @@ class HostMemory:
 def cuda_memory() -> HostMemory:
     """For the current CUDA device."""
     return HostMemory(torch.cuda.cudart())  # type: ignore[no-untyped-call]
+
+
+def _anonymous(nbytes: int) -> Tensor:
+    """New memory, on huge pages where the kernel gives them."""
+    memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(AttributeError, OSError):  # a platform or a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def memory_for(device: torch.device) -> HostMemory:
+    """For a CUDA device, or for a CPU in its place."""
+    return cuda_memory() if device.type == "cuda" else HostMemory(None)
 
 
 def pages(tensors: Iterable[Tensor]) -> list[Range]:

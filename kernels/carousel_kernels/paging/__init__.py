@@ -1,0 +1,1 @@
+"""Copies between the tensors of a slot and pages of memory."""

@@ -1,0 +1,192 @@
+"""Sequences in host memory, and the copies between them and a slot.
+
+A saved sequence is pages: first those of what is saved whole, then one for every SAVED_ROWS tokens, so that a later
+save adds rows where they belong. Out: a kernel gathers pages into a staging area on the device, the copy engine sends
+them on; the slot is free once they are gathered. In: a kernel reads the pages where they lie. Both directions have a
+stream of their own and run at the same time.
+"""
+
+import weakref
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import torch
+from carousel_kernels.paging import triton as paging
+from torch import Tensor
+
+from carousel_server.allocations import SAVED_ROWS
+from carousel_server.engine.gpu_state import SlotState
+from carousel_server.engine.host_memory import HostMemory
+from carousel_server.engine.saved_pages import SavedPages
+
+
+@dataclass(eq=False)
+class Saved:
+    """A sequence in host memory. Its bytes are complete after `ready`, which only a device waits for; None: they are.
+
+    Its pages go back when nobody holds it any more.
+    """
+
+    length: int = 0
+    pages: list[int] = field(default_factory=list)
+    ready: torch.cuda.Event | None = None
+    nbytes: int = 0  # host bytes: whole pages
+
+
+class Layout:
+    """Where each tensor of a slot lies in the pages. Pieces are rows of `carousel_kernels.paging`."""
+
+    def __init__(self, state: SlotState) -> None:
+        device, fixed, grown = state.tokens.device, state.fixed(), state.grown()
+        assert SAVED_ROWS % state.ratio == 0
+        token = sum(t[0, :, 0].nbytes * (state.ratio // per) for t, per in grown)
+        self.token = -(-token // state.ratio)  # bytes, rounded up
+        self.page = SAVED_ROWS * self.token
+        whole = sum(t[0].nbytes for t in fixed)
+        self.pages = -(-whole // self.page)  # of what is saved whole
+        rows = _fixed_pieces(fixed, self.page)
+        rows += [[0] * paging.COLUMNS] * (len(fixed) + self.pages - len(rows))
+        self.fixed = torch.tensor(rows, dtype=torch.int64, device=device)
+        self.grown = torch.tensor(_grown_pieces(grown), dtype=torch.int64, device=device)
+        self.longest = max(min(self.page, t[0].nbytes) for t in fixed), max(row[5] for row in _grown_pieces(grown))
+
+    def saved_bytes(self) -> tuple[int, int]:
+        """At most: host bytes of a saved sequence of 0 tokens, and of each token."""
+        return self.pages * self.page + (SAVED_ROWS - 1) * self.token, self.token
+
+    def groups(self, length: int) -> int:
+        """Pages of the rows of `length` tokens."""
+        return -(-length // SAVED_ROWS)
+
+
+class SavedStates:
+    """See the module. Called from one thread."""
+
+    def __init__(self, state: SlotState, memory: HostMemory, total: int) -> None:
+        """Registers `total` bytes of host memory at once; see SavedPages."""
+        self.layout = layout = Layout(state)
+        self.device = device = state.tokens.device
+        self.pages = SavedPages(memory, layout.page, total)
+        self.staging = torch.empty(layout.pages + 1, layout.page, dtype=torch.uint8, device=device)
+        cuda = device.type == "cuda"
+        self._out = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        self._in = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        self._slots: dict[int, torch.cuda.Event] = {}  # after which a slot is as its last save or load leaves it
+        self._loaded: torch.cuda.Event | None = None  # after which no load reads pages any more
+        if cuda:  # compile the kernel before the first request needs it
+            self.load(0, self.save(0, 1))
+            self.join(0)
+
+    def join(self, slot: int) -> None:
+        """What is started from now on finds the slot's last save or load done."""
+        event = self._slots.pop(slot, None)
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
+
+    def save(self, slot: int, length: int, saved: Saved | None = None) -> Saved:
+        """Copy a sequence of `length` tokens out, of its rows only those of pages that `saved` lacks or has in part.
+
+        `join` before the slot is used again. EngineError when there is no host memory: nothing has changed then.
+        """
+        layout = self.layout
+        wanted = layout.pages + layout.groups(length)
+        found = Saved() if saved is None else saved
+        found.pages += self.pages.take(max(0, wanted - len(found.pages)))
+        if saved is None:
+            weakref.finalize(found, self.pages.give_back, found.pages).atexit = False
+        found.nbytes = len(found.pages) * layout.page
+        group, last = found.length // SAVED_ROWS, layout.groups(length)
+        with self._begin(self._out, slot):
+            if self._out is not None and self._loaded is not None:
+                self._out.wait_event(self._loaded)
+            addresses = self._table([self.staging.data_ptr() + i * layout.page for i in range(len(self.staging))])
+            while last - group > 1:
+                count = min(last - group - 1, len(self.staging))
+                self._grown(slot, addresses, group, count, 0, out=True)
+                self._send(found.pages[layout.pages + group : layout.pages + group + count])
+                group += count
+            self._fixed(slot, addresses, out=True)
+            self._grown(slot, addresses, group, last - group, layout.pages, out=True)
+            self._end(self._out, slot)
+            self._send(found.pages[: layout.pages] + found.pages[layout.pages + group : layout.pages + last])
+            found.ready = None if self._out is None else self._out.record_event()
+        found.length = length
+        return found
+
+    def load(self, slot: int, saved: Saved) -> None:
+        """Copy a saved sequence in. `join` before the slot is used."""
+        with self._begin(self._in, slot):
+            if self._in is not None and saved.ready is not None:
+                self._in.wait_event(saved.ready)
+            addresses = self._table(self.pages.addresses(saved.pages))
+            self._fixed(slot, addresses, out=False)
+            self._grown(slot, addresses, 0, self.layout.groups(saved.length), self.layout.pages, out=False)
+            self._loaded = self._end(self._in, slot)
+
+    def _begin(self, stream: torch.cuda.Stream | None, slot: int) -> AbstractContextManager[object]:
+        """On `stream`, after everything that was started and after the slot's last copy."""
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream())
+            event = self._slots.get(slot)
+            if event is not None:
+                stream.wait_event(event)
+        return torch.cuda.stream(stream)
+
+    def _end(self, stream: torch.cuda.Stream | None, slot: int) -> torch.cuda.Event | None:
+        if stream is None:
+            return None
+        event: torch.cuda.Event = stream.record_event()
+        self._slots[slot] = event
+        return event
+
+    def _table(self, addresses: Sequence[int]) -> Tensor:
+        return torch.tensor(addresses, dtype=torch.int64).to(self.device, non_blocking=True)
+
+    def _fixed(self, slot: int, addresses: Tensor, *, out: bool) -> None:
+        paging.copy(self.layout.fixed, addresses, slot, longest=self.layout.longest[0], out=out)
+
+    def _grown(self, slot: int, addresses: Tensor, first: int, groups: int, at: int, *, out: bool) -> None:
+        if groups:
+            paging.copy(
+                self.layout.grown, addresses, slot, first=first, groups=groups, at=at, longest=self.layout.longest[1],
+                out=out,
+            )  # fmt: skip
+
+    def _send(self, pages: Sequence[int]) -> None:
+        """The first pages of staging to these, in one copy where they follow each other."""
+        for begin, memory in self.pages.runs(pages):
+            source = self.staging.view(-1)[begin * self.layout.page :]
+            memory.copy_(source[: memory.nbytes], non_blocking=True)
+
+
+def _fixed_pieces(tensors: Sequence[Tensor], page: int) -> list[list[int]]:
+    """Behind each other, cut where a page ends."""
+    rows, at = [], 0
+    for t in tensors:
+        begin, size = 0, t[0].nbytes
+        while begin < size:
+            length = min(size - begin, page - at % page)
+            place = [t.data_ptr() + begin, t.stride(0) * t.element_size(), 0, at // page, at % page, length, length]
+            rows.append([*place, _unit(place)])
+            begin, at = begin + length, at + length
+    return rows
+
+
+def _grown_pieces(tensors: Sequence[tuple[Tensor, int]]) -> list[list[int]]:
+    """SAVED_ROWS tokens of every head behind each other in one page."""
+    rows, at = [], 0
+    for t, per in tensors:
+        size = t.element_size()
+        slot, head, row = (t.stride(d) * size for d in range(3))
+        group = SAVED_ROWS // per * row
+        for h in range(t.shape[1]):
+            place = [t.data_ptr() + h * head, slot, group, 0, at, group, t.shape[2] * row]
+            rows.append([*place, _unit(place)])
+            at += group
+    return rows
+
+
+def _unit(place: Sequence[int]) -> int:
+    """Bytes of a load and store; the page's number, the fourth, does not count."""
+    return 4 if any(value % 16 for value in (*place[:3], *place[4:])) else 16

@@ -1,0 +1,91 @@
+"""Pages of host memory for saved states, registered with the device.
+
+A saved state is a list of pages, not a range, so as long as a page is free it can be taken: nothing fragments.
+"""
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from carousel_server.engine.host_memory import HostMemory
+from carousel_server.engine.protocol import EngineError
+
+FURTHER = 64 * 2**20  # bytes that are registered at least when limits were raised after the start
+
+
+class SavedPages:
+    """Pages of `size` bytes by number. `give_back` may be called from any thread, everything else from one."""
+
+    def __init__(self, memory: HostMemory, size: int, total: int) -> None:
+        """Register `total` bytes, in whole pages. EngineError when the driver refuses."""
+        self.size = size
+        self._memory = memory
+        self._areas: list[Tensor] = []
+        self._first: list[int] = []  # number of each area's first page
+        self._count = 0
+        self._free: list[int] = []  # a heap: low numbers first, so that pages taken together follow each other
+        self._returned: deque[Sequence[int]] = deque()
+        if total >= size:
+            self._add(total // size)
+
+    @property
+    def count(self) -> int:
+        """Pages that are registered."""
+        return self._count
+
+    @property
+    def free(self) -> int:
+        """Pages that can be taken without registering more."""
+        self._collect()
+        return len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """`count` pages, ascending. Registers more when too few are free: who asks has reserved them, so the limits
+        were raised after the start. EngineError, and nothing taken, when the driver refuses."""
+        self._collect()
+        short = count - len(self._free)
+        if short > 0:
+            try:
+                self._add(max(short, FURTHER // self.size))
+            except EngineError as error:
+                raise EngineError(str(error)) from error  # only this sequence fails
+        return [heapq.heappop(self._free) for _ in range(count)]
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """The pages of a state that nobody holds any more."""
+        self._returned.append(pages)
+
+    def addresses(self, pages: Sequence[int]) -> list[int]:
+        """Where the pages begin; the device reads and writes them there."""
+        return [self._area(page).data_ptr() + (page - self._first_of(page)) * self.size for page in pages]
+
+    def runs(self, pages: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+        """(index of its first page in `pages`, bytes) of each run of pages that follow each other in memory."""
+        begin = 0
+        for i in range(1, len(pages) + 1):
+            if i < len(pages) and pages[i] == pages[i - 1] + 1 and self._area(pages[i]) is self._area(pages[begin]):
+                continue
+            at = (pages[begin] - self._first_of(pages[begin])) * self.size
+            yield begin, self._area(pages[begin])[at : at + (i - begin) * self.size]
+            begin = i
+
+    def _area(self, page: int) -> Tensor:
+        return self._areas[bisect_right(self._first, page) - 1]
+
+    def _first_of(self, page: int) -> int:
+        return self._first[bisect_right(self._first, page) - 1]
+
+    def _add(self, count: int) -> None:
+        self._areas.append(self._memory.area(count * self.size))
+        self._first.append(self._count)
+        for page in range(self._count, self._count + count):
+            heapq.heappush(self._free, page)
+        self._count += count
+
+    def _collect(self) -> None:
+        while self._returned:
+            for page in self._returned.popleft():
+                heapq.heappush(self._free, page)
