@@ -46,8 +46,9 @@ test-cluster-full: setup images ## the long cluster matrix
 	$(PYTEST) tests/cluster -m cluster
 
 .PHONY: test-gpu
-test-gpu: ## what needs a CUDA device (uses the python3 on the PATH)
-	PYTHONPATH=server:kernels:operator python3 -m pytest tests -m gpu -p no:cacheprovider
+test-gpu: ## what needs a CUDA device: kernels, engine, server (uses the python3 on the PATH)
+	PYTHONPATH=server:kernels:operator$${PYTHONPATH:+:$$PYTHONPATH} python3 -m pytest -m gpu -raP -p no:cacheprovider \
+		--durations=10 $$(grep -rl --include='test_*.py' 'pytest.mark.gpu' tests) $(ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy, generated files

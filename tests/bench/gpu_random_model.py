@@ -8,6 +8,7 @@ bytes). Router rows have log-normal norms (sigma `skew`), so that some experts a
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from carousel_server.engine.config import ModelConfig, parse_config
@@ -25,26 +26,28 @@ FP8, BF16 = torch.float8_e4m3fn, torch.bfloat16
 SPREAD = 32.0  # FP8 values are drawn with this deviation; block scales bring them back
 
 
+def released_config(layers: int = 48, ngram_base: int = 20_000_000) -> dict[str, Any]:
+    """The text part of the released model's config.json, with this many layers."""
+    return {
+        "model_type": "qwen4_exp_text", "vocab_size": 248320, "hidden_size": 2560, "num_hidden_layers": layers,
+        "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * (layers // 4), "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 262144, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+        "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4, "output_gate_type": "sigmoid", "num_experts": 512, "num_experts_per_tok": 10,
+        "moe_intermediate_size": 640, "shared_expert_intermediate_size": 640, "hc_count": 4, "hc_lowrank": 320,
+        "ple_layer_ids": [2], "ple_embed_dim": 2560, "ple_conv_kernel_size": 4, "ngram_size": 3,
+        "heads_per_ngram": 8,
+        "ngram_vocab_size_base": ngram_base, "make_ngram_vocab_size_divisible_by": 128, "split_ngram_parts": 128,
+        "indexer_n_heads": 4, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 4,
+        "mtp_num_hidden_layers": 1, "eos_token_id": 248044,
+    }  # fmt: skip
+
+
 def released(layers: int = 48, ngram_base: int = 20_000_000) -> ModelConfig:
     """The released model's config with this many layers."""
-    return parse_config(
-        {
-            "model_type": "qwen4_exp_text", "vocab_size": 248320, "hidden_size": 2560, "num_hidden_layers": layers,
-            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * (layers // 4), "rms_norm_eps": 1e-6,
-            "max_position_embeddings": 262144, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-            "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
-            "linear_value_head_dim": 128,
-            "linear_conv_kernel_dim": 4, "output_gate_type": "sigmoid", "num_experts": 512, "num_experts_per_tok": 10,
-            "moe_intermediate_size": 640, "shared_expert_intermediate_size": 640, "hc_count": 4, "hc_lowrank": 320,
-            "ple_layer_ids": [2], "ple_embed_dim": 2560, "ple_conv_kernel_size": 4, "ngram_size": 3,
-            "heads_per_ngram": 8,
-            "ngram_vocab_size_base": ngram_base, "make_ngram_vocab_size_divisible_by": 128, "split_ngram_parts": 128,
-            "indexer_n_heads": 4, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 4,
-            "mtp_num_hidden_layers": 1, "eos_token_id": 248044,
-        },
-        "released shapes",
-    )  # fmt: skip
+    return parse_config(released_config(layers, ngram_base), "released shapes")
 
 
 @dataclass

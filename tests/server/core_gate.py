@@ -44,9 +44,9 @@ class Gate:
 class GatedServer(Clients):
     """A child that serves the embedded model."""
 
-    def __init__(self, ports: dict[str, int], gate: Gate) -> None:
+    def __init__(self, ports: dict[str, int], gate: Gate, pid: int, log: Path) -> None:
         super().__init__(ports)
-        self.gate = gate
+        self.gate, self.pid, self.log = gate, pid, log
 
     def turns_of(self, session: str) -> int:
         return int(self.http.get(f"/v1/sessions/{session}").json()["turns"])
@@ -58,8 +58,9 @@ class GatedServer(Clients):
 
 
 @contextmanager
-def gated(folder: Path, *flags: str) -> Iterator[GatedServer]:
-    """Start, and end with SIGTERM: an idle server leaves with exit code 0."""
+def gated(folder: Path, *flags: str, code: int = 0, wait: float = WAIT) -> Iterator[GatedServer]:
+    """Start within `wait` seconds, and end with SIGTERM: an idle server leaves with exit code 0. With another `code` it
+    has to end by itself, and with that."""
     (folder / "token").write_text(TOKEN)
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "tests.server.core_gated_server", str(theirs.fileno()), "serve"]
@@ -75,12 +76,13 @@ def gated(folder: Path, *flags: str) -> Iterator[GatedServer]:
         theirs.close()
         try:
             assert child.stdout is not None
-            server = GatedServer(json.loads(child.stdout.readline()), Gate(ours))
-            wait_for(lambda: server.http.get("/health").status_code == 200, WAIT)
+            server = GatedServer(json.loads(child.stdout.readline()), Gate(ours), child.pid, folder / "log")
+            wait_for(lambda: server.http.get("/health").status_code == 200, wait)
             yield server
             server.close()
-            child.terminate()
-            assert child.wait(WAIT) == 0
+            if code == 0:
+                child.terminate()
+            assert child.wait(WAIT) == code
         finally:
             child.kill()
             child.wait()

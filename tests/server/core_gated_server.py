@@ -5,7 +5,8 @@
 FD is a connected socket. Each line on it is a JSON object, answered by one line: `hold` a point (its call number
 `after` stops there), `wait` until someone is stopped, `go` on, `fail` (the point's next call raises EngineError),
 `free_slots`. Points are the engine's methods, `prepare`, `completing` (the writer has the end of a turn and has not
-claimed it) and `claimed` (it has, and has written nothing of the end).
+claimed it) and `claimed` (it has, and has written nothing of the end). With the GPU engine also the orders of
+device_orders.py.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from carousel_server.local_turn import LocalTurn
 from carousel_server.turn import Completion
 
 ENGINE_POINTS = ("create", "adopt", "prefill", "step", "suspend")
+ON_A_DEVICE = ("always_draft", "fault", "memory")
 WAIT = 60.0
 
 
@@ -135,7 +137,12 @@ def obey(control: socket.socket, gates: Gates, engines: list[Any]) -> None:
         for line in lines:
             order = json.loads(line)
             do = order.pop("do")
-            answer = engines[0].free_slots() if do == "free_slots" else getattr(gates, do)(**order)
+            if do in ON_A_DEVICE:
+                from tests.server import device_orders
+
+                answer = getattr(device_orders, do)(engines[0], **order)
+            else:
+                answer = engines[0].free_slots() if do == "free_slots" else getattr(gates, do)(**order)
             print(json.dumps(answer), file=lines, flush=True)
 
 

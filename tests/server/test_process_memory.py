@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.server.http_kit import TOKEN
-from tests.server.test_http_process import Process, process
+from tests.server.test_http_process import process
 
 
-def most_resident(server: Process) -> int:
-    """Bytes of memory that the process held at its peak, pages of its libraries included."""
-    status = Path(f"/proc/{server.child.pid}/status").read_text()
+def most_resident(pid: int) -> int:
+    """Bytes of memory that a process held at its peak, pages of its libraries included."""
+    status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found
     return 1024 * int(found[1])
@@ -26,8 +26,8 @@ def test_a_server_holds_no_more_than_it_planned_at_rest_and_under_load(tmp_path:
     with process(tmp_path, *flags) as server, ThreadPoolExecutor(4) as clients:
         server.http.timeout = 200
         planned = server.probe.get("/admin/plan", headers={"authorization": f"Bearer {TOKEN}"}).json()["hostBytes"]
-        at_rest = most_resident(server)
+        at_rest = most_resident(server.child.pid)
         assert set(clients.map(chat, range(4))) == {200}
-        loaded = most_resident(server)
+        loaded = most_resident(server.child.pid)
     print(f"planned {planned >> 20} MiB, {at_rest >> 20} at rest, {loaded >> 20} at most under load")
     assert planned / 4 < at_rest <= loaded <= planned
