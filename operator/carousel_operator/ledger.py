@@ -17,13 +17,23 @@ TERMINATING = "Terminating"
 
 @dataclass(frozen=True)
 class Loss:
-    """A boot that ends, with what it held when it was last seen."""
+    """A boot that ends, with what it held at its end, or when it was last seen."""
 
     pod: str
     ordinal: int
     boot_id: str
     cause: LossCause
     sessions: int
+    at_end: bool = False  # counted after its close: exact
+    asked: float | None = None  # when it was counted, if not; None: the status has the count, without its time
+
+    @property
+    def held(self) -> str:
+        """`3 sessions`, and how fresh the count is: what came or went since is not in it."""
+        count = f"{self.sessions} session{'s' * (self.sessions != 1)}"
+        if self.at_end:
+            return count
+        return f"{count} by the last status" if self.asked is None else f"{count} as of {timing.clock(self.asked)}"
 
 
 def unannounced(observed: Observed) -> list[Loss]:
@@ -36,8 +46,21 @@ def unannounced(observed: Observed) -> list[Loss]:
             continue
         cause = _fate(seen, observed)
         if cause is not None:
-            losses.append(Loss(seen.pod, seen.ordinal, seen.boot_id, cause, seen.sessions))
+            losses.append(_last_seen(seen, cause))
     return losses
+
+
+def fresher(seen: Iterable[SeenBoot], asked: Mapping[str, tuple[int, float]]) -> tuple[SeenBoot, ...]:
+    """The boots of the status with what they said since: `asked` has sessions and time by boot id."""
+    found = []
+    for boot in seen:
+        sessions, at = asked.get(boot.boot_id, (boot.sessions, None))
+        found.append(replace(boot, sessions=sessions, asked=at))
+    return tuple(found)
+
+
+def _last_seen(seen: SeenBoot, cause: LossCause) -> Loss:
+    return Loss(seen.pod, seen.ordinal, seen.boot_id, cause, seen.sessions, asked=seen.asked)
 
 
 def uncounted(observed: Observed, counted: Iterable[Loss]) -> list[Loss]:
@@ -48,7 +71,7 @@ def uncounted(observed: Observed, counted: Iterable[Loss]) -> list[Loss]:
     causes = {entry.boot_id: entry.cause for entry in observed.peers.lost}
     skip = {loss.boot_id for loss in counted}
     return [
-        Loss(seen.pod, seen.ordinal, seen.boot_id, causes[seen.boot_id], seen.sessions)
+        _last_seen(seen, causes[seen.boot_id])
         for seen in observed.seen
         if seen.boot_id in causes and seen.boot_id not in skip
     ]
@@ -84,7 +107,7 @@ def removal(pod: PodView, cause: LossCause) -> Loss | None:
     """The loss that the operator itself is about to cause; None for a boot that never served."""
     if pod.admin is None or pod.admin.phase == "loading":
         return None
-    return Loss(pod.name, pod.ordinal, pod.admin.boot_id, cause, pod.sessions)
+    return Loss(pod.name, pod.ordinal, pod.admin.boot_id, cause, pod.sessions, at_end=True)
 
 
 def removal_unseen(pod: PodView, cause: LossCause, seen: Iterable[SeenBoot]) -> Loss | None:
@@ -93,7 +116,7 @@ def removal_unseen(pod: PodView, cause: LossCause, seen: Iterable[SeenBoot]) -> 
     if found is not None:
         return found
     before = next((s for s in seen if s.uid == pod.uid), None)
-    return Loss(pod.name, pod.ordinal, before.boot_id, cause, before.sessions) if before else None
+    return _last_seen(before, cause) if before else None
 
 
 def update(observed: Observed, losses: Iterable[Loss], addresses: Mapping[int, str], now: float) -> PeersUpdate:

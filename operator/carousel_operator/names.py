@@ -114,7 +114,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "DrainFinished": "A pod has drained and goes.",
     "DrainForced": "A pod's deadline came with sessions or requests left; the message has the counts.",
     "DrainUndone": "A draining pod is wanted again.",
-    "SessionsLost": "A boot ended with its sessions; the message has the cause.",
+    "SessionsLost": "A boot ended with its sessions; the message has the cause, and how fresh the count is.",
     "LimitsApplied": "Every pod runs with the new limits.",
     "LimitsDeferred": "Pods could not take the new limits for 5 minutes.",
     "ResizeRefused": "An in-place resize is not possible; it becomes a restart.",

@@ -239,9 +239,8 @@ def _outcome(pod: PodView, step: drain.Step) -> Outcome:
 
 
 def _notice(loss: Loss) -> Notice:
-    held = f"{loss.sessions} session{'s' * (loss.sessions != 1)}"
     unplanned = loss.cause not in PLANNED
-    return Notice("SessionsLost", f"{loss.pod} boot {loss.boot_id}: {held}, {loss.cause}", warning=unplanned)
+    return Notice("SessionsLost", f"{loss.pod} boot {loss.boot_id}: {loss.held}, {loss.cause}", warning=unplanned)
 
 
 def _poll(observed: Observed, choice: rollout.Choice, resizes: dict[str, resize.ResizeStep]) -> float | None:

@@ -28,6 +28,8 @@ class Memory:
     """What the process remembers of one object. Losing it costs at most one superfluous write."""
 
     silent: dict[str, float] = field(default_factory=dict)  # pod uid -> silent since
+    asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # boot id -> sessions, when it said so
+    answers: frozenset[tuple[str, str, str]] = frozenset()  # pod uid, boot id, phase: what pods said last
     uncounted: list[Loss] = field(default_factory=list)  # in the ledger, not yet in the status
     last_write: float | None = None
     told: set[str] = field(default_factory=set)  # events that no status transition shows
@@ -65,7 +67,7 @@ class Reconciler:
         try:
             server = InferenceServer.parse(raw)
             reading = known.again() if known else await self.observer.read(raw)
-            return await self._carry_out(reading, server, memory)
+            return await self._carry_out(reading, server, memory, again=known is not None)
         except InvalidSpec as error:
             await self._tell(raw, status.refused(raw, "InvalidSpec", str(error), self.clock()), memory)
             return None
@@ -78,13 +80,23 @@ class Reconciler:
                 await self._tell(raw, status.refused(raw, "InvalidSpec", text, self.clock()), memory)
             raise
 
-    async def _carry_out(self, reading: Reading, server: InferenceServer, memory: Memory) -> float | None:
+    async def _carry_out(
+        self, reading: Reading, server: InferenceServer, memory: Memory, *, again: bool
+    ) -> float | None:
         raw = reading.server
         await self.observer.read_references(reading, server.spec)
         await self.applier.token(reading, server)
         await self.observer.ask(reading)
         now = self.clock()
+        answers = memory.answers
+        memory.answers = _answers(reading)
+        if again and memory.answers != answers:
+            return SOON  # a pod is no longer what the last event told of it: read everything
         sight = self._with_silence(observed(reading, server), memory, now)
+        sight = replace(sight, seen=ledger.fresher(sight.seen, memory.asked))
+        said = ((pod.admin.boot_id, (pod.sessions, now)) for pod in sight.pods if pod.admin is not None)
+        memory.asked = {boot.boot_id: memory.asked[boot.boot_id] for boot in sight.seen if boot.boot_id in memory.asked}
+        memory.asked |= dict(said)
         memory.nodes = frozenset(pod.node for pod in sight.pods if pod.node)
         digest = revision.secrets_digest(server.spec, reading.data)
         made = intent.form(
@@ -218,6 +230,11 @@ class Reconciler:
         for loss in losses:
             self.metrics.lost_boots.labels(loss.cause).inc()
             self.metrics.lost_sessions.labels(loss.cause).inc(loss.sessions)
+
+
+def _answers(reading: Reading) -> frozenset[tuple[str, str, str]]:
+    states = ((uid, state) for uid, (state, _) in reading.states.items())
+    return frozenset((uid, state.boot_id if state else "", state.phase if state else "") for uid, state in states)
 
 
 def _late(made: intent.Intent, planned: Plan, sight: Observed) -> list[str]:

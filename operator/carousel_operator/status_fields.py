@@ -66,7 +66,11 @@ class LostSessions(Model):
 
     cause: Short = Field(description="rollout, restart, scale-down, cordon, suspend, eviction, crash and so on.")
     boots: Count = Field(0, description="Server processes that ended, each counted once.")
-    sessions: Count = Field(0, description="Sessions that ended with them.")
+    sessions: Count = Field(
+        0,
+        description="Sessions that ended with them: counted at the close of a drained process, and when it was asked "
+        "last, 15 s before or more, for one that ended unannounced.",
+    )
 
 
 class SessionsStatus(Model):

@@ -162,6 +162,7 @@ class SeenBoot:
     sessions: int
     node: str = ""
     state: str = ""  # "Terminating" when it was seen going
+    asked: float | None = None  # when it had these sessions; None: as the status says, which may be older
 
 
 @dataclass(frozen=True)

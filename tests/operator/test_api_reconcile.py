@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from carousel_operator import kinds, names, resync
+from carousel_operator import kinds, names, resync, timing
 from carousel_operator.api import Api
+from carousel_operator.reconcile import SOON
 from carousel_operator.view import Json
 
 from tests.operator.apiserver import ApiServer
@@ -80,6 +81,33 @@ def test_without_an_event_only_the_pods_are_asked(live: ApiServer) -> None:
             api.paths.clear()
             await drive.reconciler(key, changed=changed)
             assert (len(api.paths) > 8) == everything_is_read
+
+    play(live, act)
+
+
+def test_a_pod_that_answers_otherwise_is_read_anew_without_an_event(live: ApiServer) -> None:
+    async def act(drive: Drive) -> None:
+        await drive.apply()
+        await drive.until(drive.ready)
+        for _ in range(3):
+            await drive.step()
+        key, server = (drive.namespace, "chat"), drive.fake.by_name["chat-0"]
+        server.sessions = 3
+        drive.clock.ahead += 10
+        assert await drive.reconciler(key, changed=False) == 15
+        asked = drive.clock()
+        boot, server.boot_id, server.sessions = server.boot_id, "other", 0  # its container ended, and no event came
+        drive.clock.ahead += 15
+        api = CountingApi(drive.api)
+        drive.reconciler.api = drive.reconciler.observer._api = drive.reconciler.applier.api = api
+        assert await drive.reconciler(key, changed=False) == SOON
+        assert api.paths == []
+        await drive.reconciler(key, changed=False)
+        assert len(api.paths) > 8
+        assert await drive.ledger() == [(boot, "unknown")]
+        held = f"chat-0 boot {boot}: 3 sessions as of {timing.clock(asked)}, unknown"
+        events = await drive.api.list_all(kinds.EVENT, drive.namespace)
+        assert held in [event["message"] for event in events]
 
     play(live, act)
 

@@ -67,6 +67,20 @@ def test_the_outcome_of_a_drain_is_counted(pods: Any, outcome: str) -> None:
     assert ended == [DrainEnded("rollout", outcome)]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("asked", "held"), [(None, "3 sessions by the last status"), (45296.0, "3 sessions as of 12:34:56Z")]
+)
+def test_a_boot_that_ended_unannounced_is_told_with_the_age_of_its_count(asked: float | None, held: str) -> None:
+    made = plan(want(), sight(RESTARTED, seen=(seen(pod(), sessions=3, asked=asked),)), NOW)
+    assert _notices(made) == [Notice("SessionsLost", f"chat-0 boot boot0: {held}, crash", warning=True)]
+
+
+def test_a_drained_boot_is_counted_at_its_close() -> None:
+    closed = pod(0, OLD, mark=mark(), says={"sessions": 2, "drain": told(closed=True)})
+    made = plan(want(), sight(closed, seen=(seen(closed, sessions=9),)), NOW)
+    assert [(loss.sessions, loss.held) for loss in made.losses] == [(2, "2 sessions")]
+
+
 def test_a_forced_close_is_a_warning_with_what_it_cuts() -> None:
     late = pod(0, OLD, mark=mark(since=601), says={"sessions": 2, "running": 1, "drain": told(remaining=0)})
     forced = [a for a in _notices(plan(want(), sight(late), NOW)) if a.reason == "DrainForced"]
