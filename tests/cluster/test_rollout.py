@@ -109,6 +109,34 @@ def test_suspend_drains_to_zero_and_resume_serves_again(namespace: Namespace) ->
     namespace.kubectl("delete", "infsrv", "hot", "--timeout=60s", timeout=70)
 
 
+@pytest.mark.full
+def test_an_autoscaler_sets_the_replicas_by_the_scale_subresource(namespace: Namespace) -> None:
+    """It needs no metrics for what lies outside its bounds, which is all that this cluster can show."""
+    namespace.apply(scripted_server("elastic"))
+    boot = namespace.serving_boot("elastic")
+    target = {"apiVersion": "carousel.dev/v1alpha1", "kind": "InferenceServer", "name": "elastic"}
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "elastic"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 2},
+    }
+
+    def ready(count: int) -> bool:
+        status = namespace.ready("elastic")["status"]
+        return (status["replicas"], status["readyReplicas"]) == (count, count)
+
+    namespace.apply(scaler)
+    namespace.wait("two pods", lambda: ready(2), 180)
+    scaler["spec"] |= {"minReplicas": 1, "maxReplicas": 1}
+    namespace.apply(scaler)
+    namespace.wait("one pod", lambda: ready(1), 120)
+    assert namespace.boot_of("elastic") == boot
+    assert namespace.get("infsrv", "elastic")["spec"]["replicas"] == 1
+    namespace.kubectl("delete", "hpa", "elastic")
+    namespace.kubectl("delete", "infsrv", "elastic", "--timeout=60s", timeout=70)
+
+
 def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(namespace: Namespace) -> None:
     namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s"}))
     namespace.ready("many")
@@ -121,8 +149,7 @@ def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(names
         order.extend(gone for gone in ("many-2", "many-1") if f"pod/{gone}" not in names and gone not in order)
         return len(names) == 1
 
-    with Traffic(namespace, "many", causes=["scale-down"], replicas=3, workers=6, streams=3,
-                 stream_pieces=24) as traffic:  # fmt: skip
+    with Traffic(namespace, "many", causes=["scale-down"], replicas=3, workers=6, streams=3) as traffic:
         for victim in (1, 2):
             traffic.settled(ordinal=victim)
         namespace.kubectl("scale", "infsrv/many", "--replicas=1")
