@@ -6,6 +6,7 @@ so that a download must go on where it stopped.
 
 import hashlib
 import json
+import os
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +16,7 @@ import carousel_server
 REPO = "test/tiny"
 COMMIT = "0" * 40
 BREAKS = 2  # answers that end in the middle
-PIECE, PAUSE = 2**17, 0.3  # 28 MiB in about 70 s: the status tells new counts every 30 s
+PIECE, PAUSE = 2**17, float(os.environ.get("PAUSE", "0"))
 
 
 class Hub(ThreadingHTTPServer):

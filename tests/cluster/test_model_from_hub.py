@@ -11,13 +11,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.full]
 HUB = Path(__file__).with_name("hub.py")
 
 
-def start_hub(namespace: Namespace) -> None:
-    """A hub behind the Service `hub` of the namespace."""
+def start_hub(namespace: Namespace, pause: float = 0.3) -> None:
+    """A hub behind the Service `hub`. 28 MiB take 225 pauses: 70 s, so that the status tells counts (every 30 s)."""
     container = {
         "name": "hub",
         "image": image_of("server"),
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "/hub/hub.py"],
+        "env": [{"name": "PAUSE", "value": str(pause)}],
         "volumeMounts": [{"name": "hub", "mountPath": "/hub"}],
     }
     namespace.apply(

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import carousel_server
 import pytest
 from carousel_operator import names
 
@@ -15,6 +16,7 @@ from tests.cluster import keeping
 from tests.cluster.kube import CLUSTER_DIR, CommandError, Namespace, inference_server
 from tests.cluster.scenario import scripted_server
 from tests.cluster.test_model_from_hub import from_hub, start_hub
+from tests.cluster.volumes import volumes_of
 from tests.cluster.watch import Object, Watch, process_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(600)]
@@ -31,7 +33,7 @@ HOW = {  # reason: the InferenceServer that shows it, and what was done to it
     "WaitingForGPU": ("greedy", "a device that no node has"),
     "ImagePullFailed": ("imageless", "an image that is nowhere"),
     "SecretMissing": ("keyless", "a Secret of API keys that is not there"),
-    "LimitsDoNotFit": ("oversize", "a ConfigMap in its environment asks for 512Gi of sessions: exit 78"),
+    "LimitsDoNotFit": ("oversize", "the config.json of its claim is of a far larger model than its preset: exit 78"),
     "InvalidSpec": ("flag", "a flag that no server knows: exit 64"),
     "ModelMissing": ("modelless", "the volume of its claim is empty: exit 66"),
     "CrashLooping": ("crashing", "PYTHONHOME names a folder that is not there: exit 1 again and again"),
@@ -42,6 +44,7 @@ HOW = {  # reason: the InferenceServer that shows it, and what was done to it
     "AdminUnreachable": ("silent", "the server's process is stopped (SIGSTOP)"),
     "NodeLost": ("far", "the kubelet of its node is stopped (SIGSTOP)"),
 }
+CONFIG = Path(carousel_server.__file__).parent / "embedded" / "config.json"
 ASK = """
 import sys, urllib.request
 request = urllib.request.Request(sys.argv[1], sys.argv[2].encode(), {"content-type": "application/json"})
@@ -107,18 +110,16 @@ def delete(namespace: Namespace, *servers: str) -> None:
 
 
 @pytest.fixture
-def empty_volume(namespace: Namespace) -> Iterator[str]:
-    """The name of a claim whose volume, made by hand, has no file."""
-    name = f"{namespace.name}-empty"
-    size = {"storage": "1Mi"}
-    common = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
-        **common, "capacity": size, "hostPath": {"path": "/media"}}}  # fmt: skip
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
-        **common, "volumeName": name, "resources": {"requests": size}}}  # fmt: skip
-    namespace.apply(volume, claim)
-    yield name
-    namespace.cluster.kubectl("delete", "persistentvolume", name, "--wait=false")
+def models(namespace: Namespace) -> Iterator[None]:
+    """Two claims: `empty`, whose volume has no file, and `large`, with a config.json of a model far beyond `tiny`."""
+    with volumes_of(namespace) as volumes:
+        config = json.loads(CONFIG.read_text())
+        config["text_config"]["num_experts"] = 2**17
+        volumes.add("empty")
+        (volumes.add("large") / "config.json").write_text(json.dumps(config))
+        for name in ("empty", "large"):
+            volumes.claim(name, name)
+        yield
 
 
 def test_what_a_server_goes_through_in_its_life(namespace: Namespace, seen: Seen) -> None:
@@ -150,15 +151,14 @@ def test_what_the_cluster_lacks(namespace: Namespace, seen: Seen) -> None:
     delete(namespace, "greedy", "imageless", "keyless")
 
 
-def test_what_a_server_ends_with_at_its_start(namespace: Namespace, seen: Seen, empty_volume: str) -> None:
+@pytest.mark.usefixtures("models")
+def test_what_a_server_ends_with_at_its_start(namespace: Namespace, seen: Seen) -> None:
     cpu = {"none": True}
-    claim = {"source": {"pvc": {"claimName": empty_volume}}, "preset": "tiny"}
-    data = {"CAROUSEL_LIMITS_SESSIONS_BYTES": "512Gi"}
+    empty, large = ({"source": {"pvc": {"claimName": name}}, "preset": "tiny"} for name in ("empty", "large"))
     namespace.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "greed"}, "data": data},
         inference_server("flag", gpu=cpu, engine={"extraArgs": ["--no-such-flag"]}),
-        inference_server("modelless", gpu=cpu, model=claim),
-        inference_server("oversize", gpu=cpu, pod={"envFrom": [{"configMapRef": {"name": "greed"}}]}),
+        inference_server("modelless", gpu=cpu, model=empty),
+        inference_server("oversize", gpu=cpu, model=large),
         inference_server("crashing", gpu=cpu, pod={"env": [{"name": "PYTHONHOME", "value": "/nowhere"}]}),
     )
     seen.wait("InvalidSpec", "ModelMissing", "LimitsDoNotFit", "CrashLooping")
