@@ -43,7 +43,7 @@ test-cluster: setup images ## one row per promise on a real two-node cluster
 
 .PHONY: test-cluster-full
 test-cluster-full: setup images ## the long cluster matrix
-	$(PYTEST) tests/cluster -m cluster
+	$(PYTEST) tests/cluster -m cluster -v -rP
 
 .PHONY: test-gpu
 test-gpu: ## what needs a CUDA device: kernels, engine, server (uses the python3 on the PATH)

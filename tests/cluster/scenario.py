@@ -18,12 +18,19 @@ from tests.cluster.kube import CommandError, Namespace, inference_server
 SOURCE = Path(__file__).with_name("traffic.py")
 LOG = "/tmp/traffic.log"
 START = f"""
-import pathlib, subprocess, sys
+import os, pathlib, signal, subprocess, sys
 source, *words = sys.argv[1:]
 pathlib.Path('/tmp/stop-traffic').unlink(missing_ok=True)
+record = pathlib.Path('/tmp/traffic.pid')
+if record.exists():  # of a scenario that failed, and whose traffic could not be told to stop
+    try:
+        os.kill(int(record.read_text()), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 log = open('{LOG}', 'w')
 command = [sys.executable, '-u', '-c', source, *words]
-subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+record.write_text(str(process.pid))
 """
 
 
