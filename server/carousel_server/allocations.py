@@ -13,7 +13,7 @@ STEP_RING = 2 * STEP_ROWS  # rows of a DeltaNet layer's rings: those of a step, 
 NGRAM_RING = 16  # rows of the n-gram convolution's ring: 4 of a step, and its reach of 9 before them
 TAIL = 8  # raw index keys
 SAVED_ROWS = 64  # tokens of a page of a saved sequence of the GPU engine
-SAVED_PIECE = 64  # bytes that say where a piece of a slot lies in the pages
+SAVED_PIECE = 65536  # bytes of a slot that one row of 8 numbers describes to the copies, at most
 SPARE = 2 * STEP_ROWS  # rows behind the context: drafts of a full sequence are written there before they are rejected
 SMALL_TABLE = 256 * 2**20  # bytes of an n-gram table up to which it is copied to the GPU
 EXACT_PARAMETERS = 10**9  # models below this keep activations and caches in fp32 on the GPU: it costs them nothing
@@ -66,10 +66,12 @@ def gpu_state(shape: ModelShape, context: int, drafts: int) -> StateBytes:
     token = 8 + layers * element * 2 * s.kv_heads * s.head_dim + _over(layers * element * s.index_dim, ratio)
     page = SAVED_ROWS * token
     pages = _over(fixed, page)
-    staging = (pages + 1) * page
-    pieces = pages + 3 * s.linear_layers + s.ple_layers + 4 + layers * (2 * s.kv_heads + 2)
+    whole = 3 + 3 * s.linear_layers + s.ple_layers + layers + pages + _over(fixed, SAVED_PIECE)
+    heads = 2 * s.kv_heads * _over(SAVED_ROWS * s.head_dim * element, SAVED_PIECE)
+    rows = 1 + layers * (heads + _over(SAVED_ROWS // ratio * s.index_dim * element, SAVED_PIECE))
+    staging = (pages + 1) * (page + 8) + 64 * (whole + rows)
     return StateBytes(
-        4 * room * s.rotary + staging + SAVED_PIECE * pieces,
+        4 * room * s.rotary + staging,
         fixed + 8 * room + cached,
         pages * page + (SAVED_ROWS - 1) * token,
         token,

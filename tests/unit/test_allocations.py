@@ -69,7 +69,7 @@ def test_a_sequence_on_the_gpu_is_planned_to_the_byte(
     state = SlotState.allocate(config, slots=3, capacity=context, drafts=drafts > 0, device=META, cache_dtype=dtype)
     planned = allocations.gpu_state(shape, context, drafts)
     saves = SavedStates(state, HostMemory(None), 0)
-    beside = saves.staging, saves.layout.fixed, saves.layout.grown
+    beside = saves.staging, saves.staged, saves.layout.fixed, saves.layout.grown
     assert planned.once + 3 * planned.slot == nbytes(state, beside)
     assert (planned.fixed, planned.token) == saves.layout.saved_bytes()
 

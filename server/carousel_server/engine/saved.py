@@ -8,14 +8,13 @@ stream of their own and run at the same time.
 
 import weakref
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import torch
 from carousel_kernels.paging import triton as paging
 from torch import Tensor
 
-from carousel_server.allocations import SAVED_ROWS
+from carousel_server.allocations import SAVED_PIECE, SAVED_ROWS
 from carousel_server.engine.gpu_state import SlotState
 from carousel_server.engine.host_memory import HostMemory
 from carousel_server.engine.saved_pages import SavedPages
@@ -46,10 +45,10 @@ class Layout:
         whole = sum(t[0].nbytes for t in fixed)
         self.pages = -(-whole // self.page)  # of what is saved whole
         rows = _fixed_pieces(fixed, self.page)
-        rows += [[0] * paging.COLUMNS] * (len(fixed) + self.pages - len(rows))
+        most = len(fixed) + self.pages + -(-whole // SAVED_PIECE)
+        rows += [[0] * paging.COLUMNS] * (most - len(rows))
         self.fixed = torch.tensor(rows, dtype=torch.int64, device=device)
         self.grown = torch.tensor(_grown_pieces(grown), dtype=torch.int64, device=device)
-        self.longest = max(min(self.page, t[0].nbytes) for t in fixed), max(row[5] for row in _grown_pieces(grown))
 
     def saved_bytes(self) -> tuple[int, int]:
         """At most: host bytes of a saved sequence of 0 tokens, and of each token."""
@@ -69,6 +68,7 @@ class SavedStates:
         self.device = device = state.tokens.device
         self.pages = SavedPages(memory, layout.page, total)
         self.staging = torch.empty(layout.pages + 1, layout.page, dtype=torch.uint8, device=device)
+        self.staged = self.staging.data_ptr() + layout.page * torch.arange(len(self.staging), device=device)
         cuda = device.type == "cuda"
         self._out = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._in = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
@@ -97,18 +97,18 @@ class SavedStates:
             weakref.finalize(found, self.pages.give_back, found.pages).atexit = False
         found.nbytes = len(found.pages) * layout.page
         group, last = found.length // SAVED_ROWS, layout.groups(length)
-        with self._begin(self._out, slot):
-            if self._out is not None and self._loaded is not None:
-                self._out.wait_event(self._loaded)
-            addresses = self._table([self.staging.data_ptr() + i * layout.page for i in range(len(self.staging))])
+        self._wait(self._out, slot)
+        if self._out is not None and self._loaded is not None:
+            self._out.wait_event(self._loaded)
+        with torch.cuda.stream(self._out):
             while last - group > 1:
                 count = min(last - group - 1, len(self.staging))
-                self._grown(slot, addresses, group, count, 0, out=True)
+                self._grown(slot, self.staged, group, count, 0, out=True)
                 self._send(found.pages[layout.pages + group : layout.pages + group + count])
                 group += count
-            self._fixed(slot, addresses, out=True)
-            self._grown(slot, addresses, group, last - group, layout.pages, out=True)
-            self._end(self._out, slot)
+            paging.copy(layout.fixed, self.staged, slot, out=True)
+            self._grown(slot, self.staged, group, last - group, layout.pages, out=True)
+            self._done(self._out, slot)
             self._send(found.pages[: layout.pages] + found.pages[layout.pages + group : layout.pages + last])
             found.ready = None if self._out is None else self._out.record_event()
         found.length = length
@@ -116,42 +116,35 @@ class SavedStates:
 
     def load(self, slot: int, saved: Saved) -> None:
         """Copy a saved sequence in. `join` before the slot is used."""
-        with self._begin(self._in, slot):
-            if self._in is not None and saved.ready is not None:
-                self._in.wait_event(saved.ready)
-            addresses = self._table(self.pages.addresses(saved.pages))
-            self._fixed(slot, addresses, out=False)
-            self._grown(slot, addresses, 0, self.layout.groups(saved.length), self.layout.pages, out=False)
-            self._loaded = self._end(self._in, slot)
+        layout = self.layout
+        with torch.cuda.stream(self._in):
+            addresses = torch.tensor(self.pages.addresses(saved.pages)).to(self.device, non_blocking=True)
+        self._wait(self._in, slot)
+        if self._in is not None and saved.ready is not None:
+            self._in.wait_event(saved.ready)
+        with torch.cuda.stream(self._in):
+            paging.copy(layout.fixed, addresses, slot, out=False)
+            self._grown(slot, addresses, 0, layout.groups(saved.length), layout.pages, out=False)
+            self._loaded = self._done(self._in, slot)
 
-    def _begin(self, stream: torch.cuda.Stream | None, slot: int) -> AbstractContextManager[object]:
-        """On `stream`, after everything that was started and after the slot's last copy."""
+    def _wait(self, stream: torch.cuda.Stream | None, slot: int) -> None:
+        """Nothing on `stream` begins before what was started so far is done, and the slot's last copy."""
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream())
             event = self._slots.get(slot)
             if event is not None:
                 stream.wait_event(event)
-        return torch.cuda.stream(stream)
 
-    def _end(self, stream: torch.cuda.Stream | None, slot: int) -> torch.cuda.Event | None:
+    def _done(self, stream: torch.cuda.Stream | None, slot: int) -> torch.cuda.Event | None:
         if stream is None:
             return None
         event: torch.cuda.Event = stream.record_event()
         self._slots[slot] = event
         return event
 
-    def _table(self, addresses: Sequence[int]) -> Tensor:
-        return torch.tensor(addresses, dtype=torch.int64).to(self.device, non_blocking=True)
-
-    def _fixed(self, slot: int, addresses: Tensor, *, out: bool) -> None:
-        paging.copy(self.layout.fixed, addresses, slot, longest=self.layout.longest[0], out=out)
-
     def _grown(self, slot: int, addresses: Tensor, first: int, groups: int, at: int, *, out: bool) -> None:
         if groups:
-            paging.copy(
-                self.layout.grown, addresses, slot, first=first, groups=groups, at=at, longest=self.layout.longest[1],
-                out=out,
-            )  # fmt: skip
+            paging.copy(self.layout.grown, addresses, slot, first=first, groups=groups, at=at, out=out)
 
     def _send(self, pages: Sequence[int]) -> None:
         """The first pages of staging to these, in one copy where they follow each other."""
@@ -166,7 +159,7 @@ def _fixed_pieces(tensors: Sequence[Tensor], page: int) -> list[list[int]]:
     for t in tensors:
         begin, size = 0, t[0].nbytes
         while begin < size:
-            length = min(size - begin, page - at % page)
+            length = min(SAVED_PIECE, size - begin, page - at % page)
             place = [t.data_ptr() + begin, t.stride(0) * t.element_size(), 0, at // page, at % page, length, length]
             rows.append([*place, _unit(place)])
             begin, at = begin + length, at + length
@@ -177,13 +170,15 @@ def _grown_pieces(tensors: Sequence[tuple[Tensor, int]]) -> list[list[int]]:
     """SAVED_ROWS tokens of every head behind each other in one page."""
     rows, at = [], 0
     for t, per in tensors:
-        size = t.element_size()
-        slot, head, row = (t.stride(d) * size for d in range(3))
+        slot, head, row = (t.stride(d) * t.element_size() for d in range(3))
         group = SAVED_ROWS // per * row
         for h in range(t.shape[1]):
-            place = [t.data_ptr() + h * head, slot, group, 0, at, group, t.shape[2] * row]
-            rows.append([*place, _unit(place)])
-            at += group
+            for begin in range(0, group, SAVED_PIECE):
+                length = min(SAVED_PIECE, group - begin)
+                first = t.data_ptr() + h * head + begin
+                place = [first, slot, group, 0, at, length, t.shape[2] * row - begin]
+                rows.append([*place, _unit(place)])
+                at += length
     return rows
 
 
