@@ -1,6 +1,7 @@
 """Decode of one chat on the GPU at the real shapes, all experts resident. `python -m tests.bench.gpu_decode [out.json]`
 
-Calls the engine's step as the worker does: token in, selection and readback included.
+Calls the engine's step as the worker does: token in, selection and readback included. With `http` behind the file's
+name, gpu_http.py's figures of the same model follow.
 """
 
 import gc
@@ -16,6 +17,7 @@ import torch
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.protocol import SamplerParams
 
+from tests.bench import gpu_http
 from tests.bench.gpu_check import check
 from tests.bench.gpu_random_model import build, released
 from tests.model.engine_kit import eager
@@ -72,7 +74,7 @@ def main() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     begin = time.perf_counter()
-    bench = build(released())
+    bench = build(released(), saved_bytes=3 * 2**30 if "http" in sys.argv[2:] else 0)
     torch.cuda.synchronize()
     print(f"built in {time.perf_counter() - begin:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB on the GPU")
     engine = bench.engine
@@ -134,6 +136,10 @@ def main() -> None:
             with_drafts.append((width, median(times[1:]), min(times[1:]), max(times[1:])))
             print(f"a step with {width} drafts: {median(times[1:]):.3f} ms")
         result["steps_with_drafts"] = with_drafts
+        for s in (seq, seqs[1]):
+            engine.release(s)
+    if "http" in sys.argv[2:]:
+        result["http"] = gpu_http.measure(engine)
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(result, indent=1))
 

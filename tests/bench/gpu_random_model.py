@@ -178,7 +178,7 @@ class Bench:
 def build(
     c: ModelConfig, *, slots: int = 2, context: int = 8192, pool_bytes: int | None = None, host_layers: int = 4,
     skew: float = 0.7, drafts: int = 2, table_bytes: int = 2**31, graphs: bool = True, prefill_rows: int = 4096,
-    exact: bool = False,
+    exact: bool = False, saved_bytes: int = 0,
 ) -> Bench:  # fmt: skip
     """An engine over random weights; with `pool_bytes`, experts beyond it lie in registered host memory."""
     held = cuda_memory()
@@ -222,6 +222,6 @@ def build(
         tables = {i: table(c, table_bytes, draw, held) for i in c.ngram_layers}
     engine = GpuEngine(
         c, weights, state, pool, tables, valid_tokens=248077, stop_tokens=frozenset(), drafts=drafts, exact=exact,
-        prefill_rows=prefill_rows, graphs=graphs,
+        prefill_rows=prefill_rows, graphs=graphs, saved_bytes=saved_bytes,
     )  # fmt: skip
     return Bench(engine, weights, stored, scales, host_layers)

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import uvloop
+from carousel_server import server as server_module
 from carousel_server.config import load_config
-from carousel_server.loader import Source, blueprint
+from carousel_server.loader import Loaded, Source, blueprint, load_model
 from carousel_server.server import Server, Setup
 
 TOKEN = "admin-secret"
@@ -144,10 +146,12 @@ def running(
     ordinal: int = 0,
     token: str | None = TOKEN,
     loading: threading.Event | None = None,
+    load: Callable[..., Loaded] = load_model,
     access_log: bool = False,
 ) -> Iterator[Running]:
-    """A server; `settings` by dotted name, such as {"limits.activeRequests": 1}. `loading` holds its load back."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A server; `settings` by dotted name, such as {"limits.activeRequests": 1}. `loading` holds its load back; `load`
+    is what it loads with."""
+    with tempfile.TemporaryDirectory() as folder, patch.object(server_module, "load_model", load):
         secret = Path(folder) / "token"
         if token is not None:
             secret.write_text(token)
