@@ -69,7 +69,7 @@ class Buffers:
         self.routes = Routes.empty(c.experts, c.experts_per_token, device)
         most = STEP_ROWS * c.experts_per_token
         self.experts = make(most, STEP_ROWS, c.expert_width), make(most + 1, STEP_ROWS, c.hidden)
-        self.found = make(STEP_ROWS, c.ngram_dim)
+        self.found = {i: make(STEP_ROWS, c.ngram_dim) for i in c.ngram_layers}
         self.gated = make(STEP_ROWS, c.streams, c.hidden), make(STEP_ROWS, c.streams, c.hidden)
         self.logits = make(STEP_ROWS, c.vocab)
         self.draft_logits = make(1, c.vocab)
@@ -86,10 +86,13 @@ class Forward:
     ) -> None:
         self.config, self.weights, self.state, self.pool, self.tables = config, weights, state, pool, tables
         self.buffers = Buffers(config, state.tokens.shape[1], state.tokens.device)
+        device = state.tokens.device
+        self._ahead = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.sparse = True  # False where no row sees more blocks than it may keep: the indexer is left out
 
     def layers(self, streams: Tensor, where: Tensor) -> None:
         """All layers in place: streams [R, n, H], rows at positions where[1:] of slot where[0]."""
+        self._look_up(where, streams.shape[0])
         for i, (layer, slots) in enumerate(zip(self.weights.layers, self.state.layers, strict=True)):
             if layer.ngram is not None:
                 self._ngram(i, layer.ngram, streams, where)
@@ -172,11 +175,26 @@ class Forward:
             b.q[:rows], y, slots.keys, slots.values, b.blocks[:rows], out, where, ratio=c.index_ratio, work=b.attend
         )
 
+    def _look_up(self, where: Tensor, rows: int) -> None:
+        """Start to gather the rows of every n-gram layer: they are known now, and host memory is slow to answer.
+
+        On a stream of its own, also while a step is captured; `_ngram` waits for it. A kernel that starts early waits
+        in `chain` for all kernels before it, on either stream.
+        """
+        if self._ahead is not None:
+            self._ahead.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._ahead):
+            for i in self.config.ngram_layers:
+                w = self.weights.layers[i].ngram
+                assert w is not None
+                self.gather(i, w, where, self.buffers.found[i][:rows])
+
     def _ngram(self, index: int, w: Ngram, streams: Tensor, where: Tensor) -> None:
         b, c, rows = self.buffers, self.config, streams.shape[0]
-        self.gather(index, w, where, b.found[:rows])
+        if self._ahead is not None:
+            torch.cuda.current_stream().wait_stream(self._ahead)
         y = self._y(rows, w.project.shape[0])
-        linear.few_rows(b.found[:rows], w.project, y)
+        linear.few_rows(b.found[index][:rows], w.project, y)
         ngram_gate.inject(
             streams, y, w.key_scale, w.query_scale, w.conv_scale, w.taps, self.state.ngram[index], where,
             (b.gated[0][:rows], b.gated[1][:rows]), dilation=c.ngram_size, eps=c.eps,
