@@ -18,6 +18,7 @@ SPARE = 2 * STEP_ROWS  # rows behind the context: drafts of a full sequence are 
 SMALL_TABLE = 256 * 2**20  # bytes of an n-gram table up to which it is copied to the GPU
 EXACT_PARAMETERS = 10**9  # models below this keep activations and caches in fp32 on the GPU: it costs them nothing
 SLOT_BYTES = 12  # the owner and the last use of a pool slot
+LOADING, LOADING_BUFFERS = 64 * 2**20, 4  # bytes of a buffer that experts pass on their way to the GPU, and its number
 ALIGNMENT = 16  # bytes: what the GPU copies experts by, so where they begin in host memory
 
 
@@ -102,6 +103,11 @@ def area_slots(experts: int, top: int, slots: int) -> int:
     """Slots behind those of all layers: for the misses of a step, then two layers of a prompt in turn. None where all
     experts are resident."""
     return 0 if slots == experts else STEP_ROWS * top + 2 * experts
+
+
+def loading_batch(experts: int, expert_bytes: int) -> int:
+    """Experts of a layer that pass one buffer together."""
+    return min(experts, max(1, LOADING // expert_bytes))
 
 
 def pool_bytes(shape: ModelShape, layers: int, slots: int) -> int:

@@ -261,8 +261,13 @@ def _host(
         ]
     else:
         table = allocations.table_bytes(shape)[0]
-        experts = every * (shape.expert_bytes + 3 * allocations.ALIGNMENT) if streamed else 0
-        note = f"{every} experts, read where they lie" if streamed else "all resident on the GPU"
+        if streamed:
+            experts = every * (shape.expert_bytes + 3 * allocations.ALIGNMENT)
+            note = f"{every} experts, read where they lie"
+        else:
+            batch = allocations.loading_batch(shape.experts, shape.expert_bytes)
+            experts = allocations.LOADING_BUFFERS * batch * shape.expert_bytes
+            note = "all resident on the GPU; buffers that they pass on their way there"
         rows += [
             Row("n-gram table", table, "registered file map, read by the GPU" if table else "on the GPU"),
             Row("experts", experts, note),

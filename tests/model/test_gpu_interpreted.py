@@ -1,6 +1,7 @@
 """The GPU engine without a GPU: the same files, layouts and kernels, interpreted on the CPU."""
 
 import itertools
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -70,6 +71,22 @@ def test_a_start_tells_how_far_it_is(fp8):
     assert [what for _, what in told if "layer" in what] == [f"experts of layer {i} of 5" for i in range(1, 6)]
     assert all(a <= b for (a, _), (b, _) in itertools.pairwise(told))
     assert told[-1][0] < 1
+
+
+def test_a_pool_for_all_is_loaded_beside_the_first_requests_and_goes_on_telling_how_far_it_is(fp8):
+    told: list[tuple[float, str]] = []
+    found = start(fp8, drafts=2, progress=lambda share, what: told.append((share, what)))
+    began = [what for _, what in told].index("kernels and graphs")
+    assert not [what for _, what in told[:began] if "layer" in what]
+    deadline = time.monotonic() + 30
+    while told[-1][0] < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [what for _, what in told if "layer" in what] == [f"experts of layer {i} of 5" for i in range(1, 6)]
+    assert told[-1] == (1.0, "every expert")
+    assert all(a <= b for (a, _), (b, _) in itertools.pairwise(told))
+    assert found.pool.loading is not None, "nobody needed them yet"
+    found.step(found.create(4), 3, SamplerParams(), 0)
+    assert found.pool.loading is None
 
 
 class Lost:

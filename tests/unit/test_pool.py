@@ -1,12 +1,15 @@
 """The expert pool over host memory that is a file's map: who is in which slot, and what a prompt reads. No kernels."""
 
 import mmap
+import threading
 
 import pytest
 import torch
-from carousel_server.engine import EMBEDDED
+from carousel_server.engine import EMBEDDED, expert_loading
 from carousel_server.engine.config import read_config
+from carousel_server.engine.expert_loading import ExpertLoading
 from carousel_server.engine.pool import ExpertPool, HostExperts
+from carousel_server.engine.protocol import EngineError
 from torch import Tensor
 
 CONFIG = read_config(EMBEDDED)  # 16 experts, 8 layers
@@ -73,13 +76,54 @@ def test_a_pool_tells_the_kernels_where_the_others_lie() -> None:
         assert layer * SLOTS + residency.stage == 2 * SLOTS
 
 
-def test_a_pool_for_all_keeps_nothing_of_the_files() -> None:
-    host = mapped(2, gap=0)
-    pool = ExpertPool(CONFIG, 2, CONFIG.experts, torch.float8_e4m3fn, CPU)
-    for layer, experts in enumerate(host):
-        pool.fill(layer, experts)
+def resident(layers: int) -> ExpertPool:
+    return ExpertPool(CONFIG, layers, CONFIG.experts, torch.float8_e4m3fn, CPU)
+
+
+def test_experts_arrive_layer_by_layer_while_the_first_ones_are_used_and_nothing_of_the_files_is_kept() -> None:
+    host, pool = mapped(3, gap=4), resident(3)
+    told: list[tuple[float, str]] = []
+    more = threading.Event()
+
+    def experts(layer: int) -> HostExperts:
+        assert layer < 2 or more.wait(10)
+        return host[layer]
+
+    pool.loading = ExpertLoading(pool, experts, lambda share, what: told.append((share, what)))
+    pool.loading.start()
+    for layer in (0, 1):
+        assert pool.stream(layer).tolist() == list(range(CONFIG.experts))
+        for e in range(CONFIG.experts):
+            found = pool.memory[layer * CONFIG.experts + e].view(torch.uint8)
+            assert torch.equal(found, bytes_of(host[layer], e)), (layer, e)
+    assert not pool.memory[2 * CONFIG.experts :].view(torch.uint8).any()
+    more.set()
+    pool.complete()
+    assert torch.equal(pool.memory[-1].view(torch.uint8), bytes_of(host[2], CONFIG.experts - 1))
     assert pool.resident
     assert not pool._held
-    assert pool.memory.shape[0] == 2 * CONFIG.experts
-    assert pool.stream(1).tolist() == list(range(CONFIG.experts))
-    assert torch.equal(pool.memory[CONFIG.experts + 7].view(torch.uint8), bytes_of(host[1], 7))
+    assert [what for _, what in told][:3] == [f"experts of layer {i} of 3" for i in (1, 2, 3)]
+    assert told == sorted(told)
+
+
+def test_a_layer_of_more_experts_than_the_buffers_hold_passes_them_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expert_loading, "loading_batch", lambda experts, expert_bytes: 3)
+    host, pool = mapped(1, gap=0), resident(1)
+    pool.loading = ExpertLoading(pool, host.__getitem__, lambda share, what: None)
+    pool.loading.start()
+    pool.complete()
+    for e in range(CONFIG.experts):
+        assert torch.equal(pool.memory[e].view(torch.uint8), bytes_of(host[0], e)), e
+
+
+def test_experts_that_cannot_be_read_end_the_process_whoever_waits_for_them() -> None:
+    def experts(layer: int) -> HostExperts:
+        raise OSError("the volume is gone")
+
+    pool = resident(2)
+    pool.loading = ExpertLoading(pool, experts, lambda share, what: None)
+    pool.loading.start()
+    for wait in (lambda: pool.stream(1), pool.complete):
+        with pytest.raises(EngineError, match="experts cannot be loaded: the volume is gone") as caught:
+            wait()
+        assert caught.value.fatal

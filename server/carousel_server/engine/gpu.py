@@ -151,6 +151,7 @@ class GpuEngine:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
         with Call(seq, GpuSequence) as own:
             slot = self._admit(own, (token,))
+            self.pool.complete()
             width = 0
             if drafts > 0 and own.draftable and own.length > 0 and sampler.plain_greedy:
                 width = self._width(own, min(drafts, self.info.max_drafts, own.capacity - own.length - 1))

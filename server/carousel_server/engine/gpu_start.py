@@ -10,6 +10,7 @@ from torch import Tensor
 from carousel_server.allocations import ALIGNMENT, EXACT_PARAMETERS, SMALL_TABLE
 from carousel_server.engine.checkpoint import Checkpoint
 from carousel_server.engine.config import CheckpointError
+from carousel_server.engine.expert_loading import ExpertLoading
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.gpu_forward import Table
 from carousel_server.engine.gpu_state import SlotState
@@ -20,7 +21,8 @@ from carousel_server.engine.tokens import stop_tokens, valid_tokens
 from carousel_server.engine.weights import Packer, Weights
 
 DEFAULT_CONTEXT = 32768
-LOADED = 0.2, 0.9  # shares of the start after the dense weights, and after the experts
+LOADED = 0.2, 0.9  # shares of the start after the dense weights, and after the experts of a limited pool
+READY = 0.3  # where a pool for all experts lets the server begin
 
 Progress = Callable[[float, str], None]
 
@@ -50,7 +52,8 @@ def start(
 
     expert_pool_bytes None: every expert resident. saved_bytes: host memory to make ready for suspended sequences and
     snapshots. exact None: fp32 activations and caches for small models. `device`
-    is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1.
+    is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1; also
+    after the return, from another thread, for a pool that holds all experts: they are loaded beside the first requests.
     """
     device = device or torch.device("cuda")
     tell = progress or (lambda share, what: None)
@@ -79,9 +82,12 @@ def start(
         held = memory_for(device)
         tell(LOADED[0], "n-gram table and experts: mapping")
         tables = {i: _table(weights, i, device, held) for i in config.ngram_layers}
-        pool = _pool(checkpoint, drafts > 0, expert_pool_bytes, device, held, tell)
-    tell(LOADED[1], "kernels and graphs")
-    return GpuEngine(
+        pool, layers = _pool(checkpoint, drafts > 0, expert_pool_bytes, device)
+        if not pool.resident:
+            _fill(pool, [layers(i) for i in range(pool.layers)], held, tell)
+        pool.registered = held
+    tell(LOADED[0] if pool.resident else LOADED[1], "kernels and graphs")
+    engine = GpuEngine(
         config,
         weights,
         state,
@@ -95,6 +101,11 @@ def start(
         saved_bytes=saved_bytes,
         graphs=device.type == "cuda" if graphs is None else graphs,
     )
+    if pool.resident:  # now: a capture bears no other thread that talks to the device
+        loading = ExpertLoading(pool, layers, lambda share, what: tell(READY + (1 - READY) * share, what))
+        pool.loading = loading
+        loading.start()
+    return engine
 
 
 def _table(weights: Weights, layer: int, device: torch.device, held: HostMemory) -> Table:
@@ -107,29 +118,26 @@ def _table(weights: Weights, layer: int, device: torch.device, held: HostMemory)
 
 
 def _pool(
-    checkpoint: Checkpoint,
-    draft: bool,
-    pool_bytes: int | None,
-    device: torch.device,
-    held: HostMemory,
-    tell: Progress,
-) -> ExpertPool:
+    checkpoint: Checkpoint, draft: bool, pool_bytes: int | None, device: torch.device
+) -> tuple[ExpertPool, Callable[[int], HostExperts]]:
+    """An empty pool, and where the experts of each of its layers lie."""
     c = checkpoint.config
     prefixes = [f"{TEXT}layers.{i}.mlp.experts" for i in range(len(c.layers))]
     prefixes += ["mtp.layers.0.mlp.experts"] if draft else []
-    every = [_experts(checkpoint, prefix) for prefix in prefixes]
-    dtype, scales = every[0].parts[0][0].dtype, every[0].scales
-    slots = slots_for(pool_bytes, c, len(every), 3 * c.expert_width * c.hidden * dtype.itemsize)
-    blocks = 0 if scales is None else scales.shape[1]
-    pool = ExpertPool(c, len(every), slots, dtype, device, blocks=blocks)
-    if not pool.resident:
-        every = _visible(every, held)
+    first = _experts(checkpoint, prefixes[0])
+    dtype = first.parts[0][0].dtype
+    slots = slots_for(pool_bytes, c, len(prefixes), 3 * c.expert_width * c.hidden * dtype.itemsize)
+    blocks = 0 if first.scales is None else first.scales.shape[1]
+    pool = ExpertPool(c, len(prefixes), slots, dtype, device, blocks=blocks)
+    return pool, lambda i: _experts(checkpoint, prefixes[i])
+
+
+def _fill(pool: ExpertPool, every: list[HostExperts], held: HostMemory, tell: Progress) -> None:
+    """Make all experts visible to the device, and load as many as the pool holds."""
     share = (LOADED[1] - LOADED[0]) / len(every)
-    for i, experts in enumerate(every):
+    for i, experts in enumerate(_visible(every, held)):
         tell(LOADED[0] + i * share, f"experts of layer {i + 1} of {len(every)}")
         pool.fill(i, experts)
-    pool.registered = held
-    return pool
 
 
 def _visible(every: list[HostExperts], held: HostMemory) -> list[HostExperts]:

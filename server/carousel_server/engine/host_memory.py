@@ -72,6 +72,14 @@ class HostMemory:
         self._keep(whole)
         return whole
 
+    def give_back(self, area: Tensor) -> None:
+        """Forget an area that nothing uses any more."""
+        begin, end = pages([area])[0]
+        if self._driver is not None:
+            self._driver.cudaHostUnregister(begin)
+            self._ranges.remove((begin, end))
+        self._arenas = [one for one in self._arenas if one is not area]
+
     def _copy(self, tensors: Sequence[Tensor], align: int) -> list[Tensor]:
         places, size = arena([t.nbytes for t in tensors], align)
         whole = _anonymous(size)

@@ -6,6 +6,7 @@ from its slot or, when no slot is free in a step, from staging; kernels see slot
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from carousel_kernels.experts.triton import Slab
@@ -24,6 +25,13 @@ class HostExperts:
     scales: Tensor | None  # [E, blocks of gate | up | down] fp32
 
 
+class Loading(Protocol):
+    """Experts on their way."""
+
+    def wait(self, layer: int) -> None:
+        """What is started from now on finds the layer's experts."""
+
+
 class ExpertPool:
     """See the module. `layers` counts the draft head's as the last one."""
 
@@ -36,9 +44,10 @@ class ExpertPool:
         self.values = 3 * c.expert_width * c.hidden
         self.resident = self.slots == c.experts
         own, area = layers * self.slots, area_slots(c.experts, c.experts_per_token, self.slots)
-        self.memory = torch.empty(own + area, self.values, dtype=dtype, device=device)
+        # zeros: kernels are compiled and captured before the experts are here
+        self.memory = torch.zeros(own + area, self.values, dtype=dtype, device=device)
         self.area = own + max(0, area - 2 * c.experts)  # first slot of the stream area
-        self.scales = torch.empty(layers, c.experts, blocks, device=device) if blocks else None
+        self.scales = torch.zeros(layers, c.experts, blocks, device=device) if blocks else None
         self.tick = torch.zeros(1, dtype=torch.int64, device=device)
         self.source = torch.zeros(layers, c.experts, 3, dtype=torch.int64, device=device)
         self.tables = torch.full((layers, c.experts), -1, dtype=torch.int32, device=device)
@@ -49,6 +58,7 @@ class ExpertPool:
         self._copies = torch.cuda.Stream(device) if ahead else None  # type: ignore[no-untyped-call]
         self._arrived: dict[int, torch.cuda.Event | None] = {}  # layers whose copies were started
         self._tables: list[list[int]] = []  # residency at the start of a chunk; prefill does not change it
+        self.loading: Loading | None = None
         self.registered: object = None  # what keeps the host memory visible to the device
         self._every = torch.arange(c.experts, dtype=torch.int32, device=device)
 
@@ -72,7 +82,7 @@ class ExpertPool:
         return Slab(self.memory[first : first + self.slots], scales, self.config.expert_width)
 
     def fill(self, layer: int, experts: HostExperts) -> None:
-        """Name a layer's experts and load the first `slots` of them. Those of a pool that holds all are not kept."""
+        """Name a layer's experts and load the first `slots` of them."""
         c = self.config
         part = c.expert_width * c.hidden
         if self.scales is not None and experts.scales is not None:
@@ -81,8 +91,7 @@ class ExpertPool:
         for e in range(self.slots):
             for i, piece in enumerate(experts.parts[e]):
                 slab[e, i * part : (i + 1) * part].copy_(piece.reshape(-1), non_blocking=True)
-        if not self.resident:
-            self.adopt(layer, experts)
+        self.adopt(layer, experts)
 
     def adopt(self, layer: int, experts: HostExperts) -> None:
         """Say where a layer's experts lie, of which the first `slots` are in their slots already."""
@@ -101,6 +110,8 @@ class ExpertPool:
         The area holds two layers in turn: the copies of the next layer run beside this layer's products.
         """
         if self.resident:
+            if self.loading is not None:
+                self.loading.wait(layer)
             return self._every
         if layer == 0 or not self._tables:
             self._tables = self.tables.tolist()
@@ -114,6 +125,13 @@ class ExpertPool:
         first = self.area + layer % 2 * self.config.experts - layer * self.slots
         table = self.tables[layer]
         return torch.where(table >= 0, table, self._every + first)
+
+    def complete(self) -> None:
+        """What is started from now on finds every expert where `residency` says."""
+        if self.loading is not None:
+            for layer in range(self.layers):
+                self.loading.wait(layer)
+            self.loading = None
 
     def _send(self, layer: int) -> None:
         """Start the copies of a layer's missing experts into its half of the area, once that half's last reader is
