@@ -18,7 +18,7 @@ def gpu():
 
 
 def begun(gpu, seed, rows):
-    seq = gpu.create(2048)
+    seq = gpu.create(gpu.info.context_tokens)
     gpu.prefill(seq, random_ids(seed, rows, 3000))
     return seq, [gpu.select(seq, GREEDY).token]
 
@@ -99,6 +99,27 @@ def test_a_step_of_another_slot_does_not_wait_for_a_load(gpu):
     assert time.perf_counter() - at > 0.1
     gpu.release(first)
     gpu.release(second)
+
+
+def test_a_request_that_comes_while_experts_arrive_says_what_later_ones_say(monkeypatch):
+    from carousel_server.engine import expert_loading, load
+
+    copy = expert_loading._copy
+
+    def slow(place, parts):
+        time.sleep(0.01)
+        copy(place, parts)
+
+    monkeypatch.setattr(expert_loading, "_copy", slow)
+    engine = load("embedded", context_tokens=256, slots=1, drafts=2, device="cuda")
+    seq = engine.create(64)
+    assert not engine.pool.loading._sent[-1].is_set()
+    first = engine.step(seq, 7, GREEDY, 0)[-1].token
+    assert engine.pool.loading is None
+    engine.release(seq)
+    assert alone(engine, 1, 100, 30) == alone(engine, 1, 100, 30)
+    seq = engine.create(64)
+    assert engine.step(seq, 7, GREEDY, 0)[-1].token == first
 
 
 def test_a_long_sequence_saved_twice_is_the_one_that_was_saved_once(gpu):

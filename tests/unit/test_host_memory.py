@@ -85,6 +85,20 @@ def test_pages_that_the_driver_refuses_are_copied_and_what_was_registered_of_the
     assert "error 801" in caplog.text
 
 
+def test_new_memory_is_zeros_that_the_device_reads_until_it_is_given_back():
+    driver = Driver()
+    memory = HostMemory(driver)
+    kept, passing = memory.area(3 * PAGE), memory.area(PAGE + 1)
+    assert driver.reads(kept)
+    assert driver.reads(passing)
+    assert not kept.any()
+    memory.give_back(passing)
+    assert not driver.reads(passing)
+    assert driver.reads(kept)
+    again = memory.area(5)
+    assert driver.reads(again)
+
+
 def test_memory_that_cannot_be_registered_at_all_is_an_error_of_the_device():
     with pytest.raises(EngineError, match=r"CUDA error 2: .* cannot be registered") as caught:
         HostMemory(Driver(most=PAGE)).visible(file_like(50_000))
