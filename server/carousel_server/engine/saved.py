@@ -63,7 +63,7 @@ class SavedStates:
     """See the module. Called from one thread."""
 
     def __init__(self, state: SlotState, memory: HostMemory, total: int) -> None:
-        """Registers `total` bytes of host memory at once; see SavedPages."""
+        """total: bytes of host memory to make ready; see SavedPages."""
         self.layout = layout = Layout(state)
         self.device = device = state.tokens.device
         self.pages = SavedPages(memory, layout.page, total)
@@ -74,9 +74,9 @@ class SavedStates:
         self._in = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._slots: dict[int, torch.cuda.Event] = {}  # after which a slot is as its last save or load leaves it
         self._loaded: torch.cuda.Event | None = None  # after which no load reads pages any more
-        if cuda:  # compile the kernel before the first request needs it
-            self.load(0, self.save(0, 1))
-            self.join(0)
+        if cuda:  # compile the kernel before the first request needs it; a slot's bytes go to staging and back
+            for out in (True, False):
+                paging.copy(layout.fixed, self.staged, 0, out=out)
 
     def join(self, slot: int) -> None:
         """What is started from now on finds the slot's last save or load done."""

@@ -4,6 +4,8 @@ A saved state is a list of pages, not a range, so as long as a page is free it c
 """
 
 import heapq
+import logging
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,6 +15,8 @@ from torch import Tensor
 from carousel_server.engine.host_memory import HostMemory
 from carousel_server.engine.protocol import EngineError
 
+log = logging.getLogger(__name__)
+
 FURTHER = 64 * 2**20  # bytes that are registered at least when limits were raised after the start
 
 
@@ -20,7 +24,7 @@ class SavedPages:
     """Pages of `size` bytes by number. `give_back` may be called from any thread, everything else from one."""
 
     def __init__(self, memory: HostMemory, size: int, total: int) -> None:
-        """Register `total` bytes, in whole pages. EngineError when the driver refuses."""
+        """Registers `total` bytes, in whole pages, on a thread of its own: gigabytes take a second."""
         self.size = size
         self._memory = memory
         self._areas: list[Tensor] = []
@@ -28,24 +32,25 @@ class SavedPages:
         self._count = 0
         self._free: list[int] = []  # a heap: low numbers first, so that pages taken together follow each other
         self._returned: deque[Sequence[int]] = deque()
-        if total >= size:
-            self._add(total // size)
+        self._making = threading.Thread(target=self._make, args=(total // size,), name="saved states", daemon=True)
+        self._making.start()
 
     @property
     def count(self) -> int:
         """Pages that are registered."""
+        self._settle()
         return self._count
 
     @property
     def free(self) -> int:
         """Pages that can be taken without registering more."""
-        self._collect()
+        self._settle()
         return len(self._free)
 
     def take(self, count: int) -> list[int]:
         """`count` pages, ascending. Registers more when too few are free: who asks has reserved them, so the limits
         were raised after the start. EngineError, and nothing taken, when the driver refuses."""
-        self._collect()
+        self._settle()
         short = count - len(self._free)
         if short > 0:
             try:
@@ -78,14 +83,22 @@ class SavedPages:
     def _first_of(self, page: int) -> int:
         return self._first[bisect_right(self._first, page) - 1]
 
+    def _make(self, count: int) -> None:
+        try:
+            if count:
+                self._add(count)
+        except EngineError as error:
+            log.error("no host memory for saved states: %s", error)  # and who takes pages asks again, and is told
+
     def _add(self, count: int) -> None:
         self._areas.append(self._memory.area(count * self.size))
         self._first.append(self._count)
-        for page in range(self._count, self._count + count):
-            heapq.heappush(self._free, page)
+        self._free += range(self._count, self._count + count)  # the highest numbers: it stays a heap
         self._count += count
 
-    def _collect(self) -> None:
+    def _settle(self) -> None:
+        """The first area is there, and pages that came back are free."""
+        self._making.join()
         while self._returned:
             for page in self._returned.popleft():
                 heapq.heappush(self._free, page)
