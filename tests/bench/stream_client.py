@@ -3,7 +3,7 @@
     python -m tests.bench.stream_client < orders
 
 Each line is {"port": P, "bodies": [chat bodies]}: all of them at once. The answer is a line with a list: for each
-stream the second at which its request was sent, those at which text came, and how many characters then.
+stream the seconds at which its request was sent, at which it ended and at which text came, and how many characters.
 """
 
 import json
@@ -29,7 +29,7 @@ class Stream:
         self.began = time.monotonic()
         self.socket.sendall(head.encode() + b"\r\n\r\n" + content)
         self.data = bytearray()
-        self.seen = 0
+        self.seen, self.ended = 0, 0.0
         self.times: list[float] = []
         self.counts: list[int] = []
 
@@ -58,12 +58,13 @@ def read(port: int, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if piece := stream.socket.recv(1 << 20):
                 stream.take(piece)
             else:
+                stream.ended = time.monotonic()
                 selector.unregister(stream.socket)
                 stream.socket.close()
     for stream in streams:
         if b"[DONE]" not in stream.data or b'"error"' in stream.data:
             raise SystemExit(f"no whole stream: {bytes(stream.data[-500:])!r}")
-    return [{"began": s.began, "times": s.times, "counts": s.counts} for s in streams]
+    return [{"began": s.began, "ended": s.ended, "times": s.times, "counts": s.counts} for s in streams]
 
 
 class Client:
