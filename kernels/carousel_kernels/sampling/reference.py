@@ -3,8 +3,12 @@
 The order is: mask and invalid ids, bias, penalties (`adjust`); temperature, top-k, top-p, min-p, draw (`choose`).
 """
 
+import math
+
 import torch
 from torch import Tensor
+
+UNIT = 2.0**42  # the mass of the highest logit; the masses of 2**20 ids fit an int64
 
 
 def adjust(
@@ -39,33 +43,43 @@ def adjust(
     return x
 
 
+def masses(x: Tensor, temperature: float) -> Tensor:
+    """What each id weighs in the draw: round(exp((x - max) / temperature) * UNIT), [V] float32 to [V] int64.
+
+    Whole numbers, so that their sums are exact in any order, on every device.
+    """
+    best = x.max()
+    weight = torch.where(x == best, 1.0, ((x.double() - best.double()) / temperature).exp())
+    return (weight * UNIT + 0.5).long()
+
+
 def choose(
     x: Tensor, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, uniform: float = 0.0
 ) -> Tensor:
     """The chosen id, a 0-dimensional int64 tensor.
 
-    x [V] float32 from `adjust`. Temperature 0 takes the highest, the lowest id among equals; nothing else is used.
-    Otherwise p = softmax(x / temperature), and ids are kept in the order of p, the lowest id first among equals:
-    top_k > 0 keeps that many; then top_p keeps the shortest run whose share of the kept mass reaches top_p, at least
-    one; then min_p keeps p >= min_p * max(p). The draw takes, among the kept in ascending id order, the first whose
-    cumulative mass exceeds `uniform` (in [0, 1)) of the whole. Sums are float64.
+    x [V] float32 from `adjust`, V <= 2**20, no NaN and not all -inf. Temperature 0 takes the highest, the lowest id
+    among equals; nothing else is used. Otherwise ids are kept in the order of x, the lowest id first among equals:
+    top_k > 0 keeps that many; then top_p < 1 keeps the shortest run whose share of the kept mass reaches top_p, at
+    least one; then min_p keeps a mass >= min_p of the highest. The draw takes, among the kept in ascending id order,
+    the first whose cumulative mass exceeds `uniform` (in [0, 1)) of the whole.
     """
     if temperature == 0.0:
         return x.argmax()
-    p = torch.softmax((x.double() - x.max()) / temperature, 0)
-    if 0 < top_k < p.shape[0] or top_p < 1.0:
-        sorted_p, ids = torch.sort(p, descending=True, stable=True)
-        keep = min(top_k, p.shape[0]) if top_k > 0 else p.shape[0]
+    mass = masses(x, temperature)
+    if 0 < top_k < x.shape[0] or top_p < 1.0:
+        order = torch.sort(x, descending=True, stable=True).indices
+        if top_k > 0:
+            order = order[:top_k]
         if top_p < 1.0:
-            mass = sorted_p[:keep].cumsum(0)
-            keep = 1 + int((mass[:-1] < top_p * mass[-1]).sum())
-        p = torch.zeros_like(p).index_copy_(0, ids[:keep], sorted_p[:keep])
+            run = mass[order].cumsum(0)
+            order = order[: 1 + int((run[:-1] < math.ceil(top_p * float(run[-1]))).sum())]
+        mass = torch.zeros_like(mass).index_copy_(0, order, mass[order])
     if min_p > 0.0:
-        p = p.masked_fill(p < min_p * p.max(), 0.0)
-    mass = p.cumsum(0)
-    # a mass that rounds to the whole still ends on an id that was kept
-    drawn = torch.searchsorted(mass, uniform * mass[-1], right=True)
-    return torch.minimum(drawn, torch.searchsorted(mass, mass[-1]))
+        mass = mass.masked_fill(mass.double() < min_p * UNIT, 0)
+    run = mass.cumsum(0)
+    whole = int(run[-1])
+    return torch.searchsorted(run, min(int(uniform * whole), whole - 1), right=True)
 
 
 def logprobs(logits: Tensor, valid: int, token: int, top: int) -> tuple[float, list[tuple[int, float]]]:

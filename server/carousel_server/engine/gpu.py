@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 from carousel_kernels import sampling
+from carousel_kernels.sampling.triton import NONE
 from torch import Tensor
 
 from carousel_server.engine.call import Call
@@ -145,7 +146,10 @@ class GpuEngine:
         with Call(seq, GpuSequence) as own:
             if own.length == 0:
                 raise EngineError("the sequence is empty: prefill before select")
-            return self._select(self.state.logits[self._slot(own)], sampler)
+            slot = self._slot(own)
+            token = self.steps.select(slot, own.length - 1, sampler)
+            _check(token, own.length - 1, sampler)
+            return self._with_logprobs(token, self.state.logits[slot], sampler)
 
     def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
@@ -156,11 +160,14 @@ class GpuEngine:
             if drafts > 0 and own.draftable and own.length > 0 and sampler.plain_greedy:
                 width = self._width(own, min(drafts, self.info.max_drafts, own.capacity - own.length - 1))
             start = own.length
-            outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width)
+            if sampler.plain_greedy:
+                outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width)
+            else:
+                outcome = self.steps.sample(slot, start, token, sampler)
             taken = outcome.taken
-            if min(outcome.chosen[:taken]) < 0:
-                own.failed = True
-                raise EngineError(f"the logits of row {start} are not numbers: the checkpoint or the device is faulty")
+            least = min(outcome.chosen[:taken])
+            own.failed = least < 0
+            _check(least, start, sampler)
             own.length = start + taken
             own.tokens += [token, *outcome.chosen[: taken - 1]]
             if width:
@@ -170,8 +177,6 @@ class GpuEngine:
                 own.waiting = taken
             else:
                 own.draftable = False  # this row's streams replaced those that the draft head still needed
-            if not sampler.plain_greedy:
-                return [self._select(self.state.logits[slot], sampler)]
             logits = self.forward.buffers.logits
             return [self._with_logprobs(t, logits[i], sampler) for i, t in enumerate(outcome.chosen[:taken])]
 
@@ -247,38 +252,18 @@ class GpuEngine:
         """Drafts of the next step; none ends drafting for this sequence, for its draft head falls behind."""
         return seq.width.best(most)
 
-    def _select(self, logits: Tensor, sampler: SamplerParams) -> Selected:
-        valid = self.info.valid_tokens
-        if sampler.mask is not None and not bool(sampler.mask[:valid].any()):
-            raise EngineError("the mask allows no token")
-
-        def here(t: Tensor | None) -> Tensor | None:
-            return None if t is None else t.to(logits.device, non_blocking=True)
-
-        adjusted = sampling.adjust(
-            logits,
-            valid,
-            mask=here(sampler.mask),
-            bias=here(sampler.bias),
-            counts=here(sampler.counts),
-            repetition=sampler.repetition_penalty,
-            frequency=sampler.frequency_penalty,
-            presence=sampler.presence_penalty,
-        )
-        if bool(adjusted.isnan().any()):
-            raise EngineError("the logits are not numbers: the checkpoint or the device is faulty")
-        token = sampling.choose(
-            adjusted,
-            temperature=sampler.temperature,
-            top_k=sampler.top_k,
-            top_p=sampler.top_p,
-            min_p=sampler.min_p,
-            uniform=sampler.uniform,
-        )
-        return self._with_logprobs(int(token), logits, sampler)
-
     def _with_logprobs(self, token: int, logits: Tensor, sampler: SamplerParams) -> Selected:
         if sampler.top_logprobs is None:
             return Selected(token)
         logprob, top = sampling.logprobs(logits, self.info.valid_tokens, token, sampler.top_logprobs)
         return Selected(token, logprob, tuple(top))
+
+
+def _check(token: int, row: int, sampler: SamplerParams) -> None:
+    """Raises EngineError for what stands instead of a token."""
+    if token == NONE:
+        raise EngineError(
+            f"every logit of row {row} is minus infinity" if sampler.mask is None else "the mask allows no token"
+        )
+    if token < 0:
+        raise EngineError(f"the logits of row {row} are not numbers: the checkpoint or the device is faulty")

@@ -1,24 +1,35 @@
 """Decode steps of the GPU engine: draft, verify, choose and count in one run of kernels, captured once for each width,
-with and without the indexer of sparse attention.
+with and without the indexer of sparse attention; and once for each way to choose.
 
-The host writes four numbers, starts the graph and waits for five. Everything else is device data.
+The host writes a few numbers, starts the graph and waits for five. Everything else is device data. A step under a
+mask is two graphs, so that the mask can be brought over while the first one runs.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 import torch
 from carousel_kernels.head import triton as head
 from carousel_kernels.mtp_input import triton as mtp_input
+from carousel_kernels.sampling import triton as sampling
 from carousel_kernels.step import triton as step
 from torch import Tensor
 
 from carousel_server.allocations import STEP_ROWS
 from carousel_server.engine.gpu_forward import Forward
+from carousel_server.engine.protocol import SamplerParams
+
+CONTROL = 4  # slot, position, token, rows waiting for the draft head; the numbers of a selection follow
+
+# `greedy`: a step of any width, argmax; `sampled`: a step of one row and a selection; `forward`, `select`: its halves
+Ending = Literal["greedy", "sampled", "forward", "select"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step chose: `chosen[i]` follows fed row i; the first `taken` rows are kept. -1 stands for NaN logits."""
+    """What a step chose: `chosen[i]` follows fed row i; the first `taken` rows are kept. `sampling.NAN` stands for NaN
+    logits, `sampling.NONE` for none that may be chosen."""
 
     taken: int
     chosen: tuple[int, ...]
@@ -35,10 +46,16 @@ class Steps:
         def ints(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=self.device)
 
-        self.host_control = torch.zeros(4, dtype=torch.int64, pin_memory=pinned)
+        numbers, vocab = CONTROL + len(sampling.PARAMS), forward.config.vocab
+        self.host_control = torch.zeros(numbers, dtype=torch.int64, pin_memory=pinned)
+        self.host_mask = torch.zeros(vocab, dtype=torch.uint8, pin_memory=pinned)
         self.host_result = torch.zeros(1 + STEP_ROWS, dtype=torch.int64, pin_memory=pinned)
         self._set, self._got = self.host_control.numpy(), self.host_result.numpy()
-        self.control, self.result, self.chosen = ints(4), ints(1 + STEP_ROWS), ints(STEP_ROWS)
+        self._set_params = self._set[CONTROL:].view(np.float64)
+        self.control, self.result, self.chosen = ints(numbers), ints(1 + STEP_ROWS), ints(STEP_ROWS)
+        self.params = self.control[CONTROL:].view(torch.float64)
+        self.work = sampling.Work.empty(vocab, self.device)
+        self._bias: Tensor | None = None  # whose values the device has
         self.where, self.draft_where, self.source, self.single = (
             ints(1 + STEP_ROWS),
             ints(1 + STEP_ROWS),
@@ -47,12 +64,15 @@ class Steps:
         )
         self.drafted, self.last = ints(1), ints(1)
         self.stops = torch.tensor(sorted(stops) or [-2], dtype=torch.int64, device=self.device)
-        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[Ending, int, bool], torch.cuda.CUDAGraph] = {}
         if graphs:
             self._capture()
 
     def _capture(self) -> None:
-        kinds = [(width, sparse) for width in range(self.drafts + 1) for sparse in (False, True)]
+        kinds: list[tuple[Ending, int, bool]] = [("select", 0, False)]
+        for sparse in (False, True):
+            kinds += [("greedy", width, sparse) for width in range(self.drafts + 1)]
+            kinds += [("sampled", 0, sparse), ("forward", 0, sparse)]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -75,23 +95,83 @@ class Steps:
     def __call__(self, slot: int, position: int, token: int, *, waiting: int, drafts: int) -> Outcome:
         """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft
         head."""
-        self._set[:] = (slot, position, token, waiting)
-        kind = (drafts, self._sparse(position + drafts + 1))
-        graph = self._graphs.get(kind)
-        if graph is None:
-            self._run(*kind)
-        else:
-            graph.replay()
-        if self.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()
+        self._set[:CONTROL] = (slot, position, token, waiting)
+        self._start("greedy", drafts, self._sparse(position + drafts + 1))
+        self._wait()
         taken, *chosen = self._got.tolist()
         return Outcome(taken, tuple(chosen[: drafts + 1]))
 
-    def _run(self, drafts: int, sparse: bool) -> None:
+    def sample(self, slot: int, position: int, token: int, sampler: SamplerParams) -> Outcome:
+        """Feed `token` at `position` of a slot and choose what follows."""
+        self._set[:CONTROL] = (slot, position, token, 0)
+        self._prepare(sampler)
+        sparse = self._sparse(position + 1)
+        if sampler.mask is None:
+            self._start("sampled", 0, sparse)
+        else:
+            self._start("forward", 0, sparse)
+            self._allow(sampler.mask)
+            self._start("select", 0, False)
+        self._wait()
+        return Outcome(1, (int(self._got[1]),))
+
+    def select(self, slot: int, position: int, sampler: SamplerParams) -> int:
+        """Choose what follows the slot's last row, at `position`, from its kept logits."""
+        self._set[:CONTROL] = (slot, position, 0, 0)
+        self._prepare(sampler)
+        if sampler.mask is not None:
+            self._allow(sampler.mask)
+        self._start("select", 0, False)
+        self._wait()
+        return int(self._got[1])
+
+    def _prepare(self, sampler: SamplerParams) -> None:
+        """The numbers of a selection, and its bias if the device has another one."""
+        uses = 0 if sampler.counts is None else sampling.COUNTS
+        if sampler.mask is not None:
+            uses |= sampling.MASK
+        if sampler.bias is not None:
+            uses |= sampling.BIAS
+            if sampler.bias is not self._bias:
+                self.work.bias.copy_(sampler.bias)
+                self._bias = sampler.bias
+        self._set_params[:] = (
+            sampler.temperature, sampler.top_k, sampler.top_p, sampler.min_p, sampler.uniform,
+            sampler.repetition_penalty, sampler.frequency_penalty, sampler.presence_penalty, uses,
+        )  # fmt: skip
+
+    def _allow(self, mask: Tensor) -> None:
+        self.host_mask.copy_(mask)
+        self.work.mask.copy_(self.host_mask, non_blocking=True)
+
+    def _start(self, ending: Ending, drafts: int, sparse: bool) -> None:
+        graph = self._graphs.get((ending, drafts, sparse))
+        if graph is None:
+            self._run(ending, drafts, sparse)
+        else:
+            graph.replay()
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+
+    def _run(self, ending: Ending, drafts: int, sparse: bool) -> None:
+        s = self.forward.state
+        self.control.copy_(self.host_control, non_blocking=True)
+        if ending != "select":
+            self._feed(ending, drafts, sparse)
+        if ending in ("sampled", "select"):
+            sampling.choose(
+                self.control, self.params, s.tokens, s.logits, self.work, self.result[1:2], valid=self.valid
+            )
+        if ending != "forward":
+            self.host_result.copy_(self.result, non_blocking=True)
+
+    def _feed(self, ending: Ending, drafts: int, sparse: bool) -> None:
+        """The rows through the model, up to their kept logits; with the argmax of each for a greedy step."""
         f, rows = self.forward, drafts + 1
         f.sparse = sparse
         b, s = f.buffers, f.state
-        self.control.copy_(self.host_control, non_blocking=True)
         first = self.drafts + 1
         draft = (self.draft_where, self.source[:first], self.single) if drafts else None
         step.begin(self.control, s.tokens, self.where, f.pool.tick, rows=rows, draft=draft, kept=STEP_ROWS)
@@ -102,10 +182,10 @@ class Steps:
         f.layers(streams, self.where)
         logits = b.logits[:rows]
         f.logits(streams, f.weights.mixer, logits)
-        head.best(logits, self.valid, self.chosen[:rows], (b.best[0][:rows], b.best[1][:rows]))
+        if ending == "greedy":
+            head.best(logits, self.valid, self.chosen[:rows], (b.best[0][:rows], b.best[1][:rows]))
         step.commit(self.control, s.tokens, self.chosen, self.stops, s.applied, self.result, rows=rows)
         step.keep(self.control, self.result, logits, s.logits, streams, s.streams)
-        self.host_result.copy_(self.result, non_blocking=True)
 
     def _draft(self, drafts: int, first: int) -> None:
         """The draft head over the waiting rows, then over its own drafts, one by one."""
