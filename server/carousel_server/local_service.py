@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from carousel_server.admin_state import AdminState, DrainRequest, Peer, PeersUpdate, RequestCounts, SessionCounts
 from carousel_server.core import Core
-from carousel_server.engine.protocol import Engine
+from carousel_server.engine.protocol import Engine, StepStats
 from carousel_server.failure import Failure
 from carousel_server.identity import Identity, Verdict
 from carousel_server.limits import Limits
@@ -174,6 +174,7 @@ class LocalService:
     def state(self) -> AdminState:
         """For the operator."""
         now, core = self._clock(), self.core
+        stats = StepStats() if self._engine is None else self._engine.stats
         with core.lock:
             in_flight, newest = core.sessions.in_flight, core.sessions.newest_use
             drain = core.drain.state(now)
@@ -183,8 +184,8 @@ class LocalService:
                 boot_id=self.boot_id,
                 ordinal=self.ordinal,
                 phase=phase,
-                progress=1.0,
-                message=self._failed,
+                progress=stats.loaded,
+                message=self._failed or stats.loading,
                 uptime_seconds=now - self._started,
                 sessions=SessionCounts(
                     active=len(core.sessions),

@@ -107,11 +107,7 @@ class Stage:
     def state(self) -> AdminState:
         """For the operator, from the first second on."""
         if self.core is not None and self.card is not None:
-            state = self.core.state()
-            if self.progress < 1:  # it serves while experts are still on their way to a GPU
-                also = {"progress": self.progress, "message": state.message or self.message}
-                state = state.model_copy(update=also)
-            return state
+            return self.core.state()
         limits = self.plan.limits
         return AdminState(
             version=self.version,

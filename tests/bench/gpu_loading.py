@@ -20,6 +20,7 @@ from carousel_server.engine import expert_loading
 from carousel_server.engine.expert_loading import ExpertLoading
 from carousel_server.engine.host_memory import MAPPED, READ_ONLY
 from carousel_server.engine.pool import ExpertPool, HostExperts
+from carousel_server.engine.protocol import StepStats
 from torch import Tensor
 
 from tests.bench.gpu_decode import commit
@@ -88,9 +89,7 @@ def main() -> None:
                 pool.memory.zero_()
                 torch.cuda.synchronize()
                 at = time.perf_counter()
-                loading = ExpertLoading(
-                    pool, lambda i: experts(mapped(path, i, layer_bytes), c.experts), lambda share, what: None
-                )
+                loading = ExpertLoading(pool, lambda i: experts(mapped(path, i, layer_bytes), c.experts), StepStats())
                 loading.start()
                 loading.wait(0)
                 torch.cuda.synchronize()

@@ -190,7 +190,7 @@ def test_a_server_tells_how_far_its_start_is_and_then_is_healthy(tmp_path: Path)
         def healthy() -> bool:
             reply = httpx.get(f"{url}/health")
             told.append((reply.status_code, reply.json()["progress"], reply.json()["message"]))
-            return reply.status_code == 200
+            return reply.status_code == 200 and told[-1][1] == 1.0  # it serves while experts arrive
 
         wait_for(healthy, START)
     finally:

@@ -191,6 +191,22 @@ def test_a_full_queue_is_429_and_no_reason_to_restart() -> None:
         server.idle()
 
 
+def test_a_server_whose_engine_still_loads_serves_and_says_how_far_it_is() -> None:
+    with running() as server:
+        service = server.server.service
+        assert service is not None
+        assert service._engine is not None
+        stats = service._engine.stats
+        stats.loaded, stats.loading = 0.4, "experts of layer 7 of 49"
+        assert server.http.get("/health").json() == {
+            "status": "serving", "progress": 0.4, "message": "experts of layer 7 of 49"
+        }  # fmt: skip
+        assert server.chat().status_code == 200
+        assert (server.state()["phase"], server.probe.get("/readyz").status_code) == ("serving", 200)
+        service.lost("an illegal address")
+        assert server.probe.get("/livez").json()["message"] == "an illegal address"
+
+
 def test_livez_fails_when_the_worker_is_dead_or_the_device_is_lost() -> None:
     with running() as server:
         service = server.server.service

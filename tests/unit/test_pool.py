@@ -2,6 +2,8 @@
 
 import mmap
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from carousel_server.engine import EMBEDDED, expert_loading
 from carousel_server.engine.config import read_config
 from carousel_server.engine.expert_loading import ExpertLoading
 from carousel_server.engine.pool import ExpertPool, HostExperts
-from carousel_server.engine.protocol import EngineError
+from carousel_server.engine.protocol import EngineError, StepStats
 from torch import Tensor
 
 CONFIG = read_config(EMBEDDED)  # 16 experts, 8 layers
@@ -76,20 +78,26 @@ def test_a_pool_tells_the_kernels_where_the_others_lie() -> None:
         assert layer * SLOTS + residency.stage == 2 * SLOTS
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def resident(layers: int) -> ExpertPool:
     return ExpertPool(CONFIG, layers, CONFIG.experts, torch.float8_e4m3fn, CPU)
 
 
 def test_experts_arrive_layer_by_layer_while_the_first_ones_are_used_and_nothing_of_the_files_is_kept() -> None:
     host, pool = mapped(3, gap=4), resident(3)
-    told: list[tuple[float, str]] = []
-    more = threading.Event()
+    stats, more = StepStats(), threading.Event()
 
     def experts(layer: int) -> HostExperts:
         assert layer < 2 or more.wait(10)
         return host[layer]
 
-    pool.loading = ExpertLoading(pool, experts, lambda share, what: told.append((share, what)))
+    pool.loading = ExpertLoading(pool, experts, stats)
     pool.loading.start()
     for layer in (0, 1):
         assert pool.stream(layer).tolist() == list(range(CONFIG.experts))
@@ -97,19 +105,21 @@ def test_experts_arrive_layer_by_layer_while_the_first_ones_are_used_and_nothing
             found = pool.memory[layer * CONFIG.experts + e].view(torch.uint8)
             assert torch.equal(found, bytes_of(host[layer], e)), (layer, e)
     assert not pool.memory[2 * CONFIG.experts :].view(torch.uint8).any()
+    until(lambda: stats.loading.endswith("experts of layer 3 of 3"))
+    assert stats.loaded == pytest.approx(0.3 + 0.7 * 2 / 3)
     more.set()
     pool.complete()
     assert torch.equal(pool.memory[-1].view(torch.uint8), bytes_of(host[2], CONFIG.experts - 1))
     assert pool.resident
     assert not pool._held
-    assert [what for _, what in told][:3] == [f"experts of layer {i} of 3" for i in (1, 2, 3)]
-    assert told == sorted(told)
+    until(lambda: stats.loaded == 1)
+    assert (stats.loaded, stats.loading) == (1.0, "")
 
 
 def test_a_layer_of_more_experts_than_the_buffers_hold_passes_them_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expert_loading, "loading_batch", lambda experts, expert_bytes: 3)
     host, pool = mapped(1, gap=0), resident(1)
-    pool.loading = ExpertLoading(pool, host.__getitem__, lambda share, what: None)
+    pool.loading = ExpertLoading(pool, host.__getitem__, StepStats())
     pool.loading.start()
     pool.complete()
     for e in range(CONFIG.experts):
@@ -121,7 +131,7 @@ def test_experts_that_cannot_be_read_end_the_process_whoever_waits_for_them() ->
         raise OSError("the volume is gone")
 
     pool = resident(2)
-    pool.loading = ExpertLoading(pool, experts, lambda share, what: None)
+    pool.loading = ExpertLoading(pool, experts, StepStats())
     pool.loading.start()
     for wait in (lambda: pool.stream(1), pool.complete):
         with pytest.raises(EngineError, match="experts cannot be loaded: the volume is gone") as caught:

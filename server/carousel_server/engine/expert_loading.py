@@ -19,21 +19,20 @@ from torch import Tensor
 from carousel_server.allocations import LOADING_BUFFERS, loading_batch
 from carousel_server.engine.host_memory import memory_for
 from carousel_server.engine.pool import ExpertPool, HostExperts
-from carousel_server.engine.protocol import EngineError
+from carousel_server.engine.protocol import EngineError, StepStats
 
 log = logging.getLogger(__name__)
 
 THREADS = 8  # one copies about 8 GB/s
+SERVING = 0.3  # share of a start when requests are answered and experts begin to come
 
 
 class ExpertLoading:
     """One thread from `start` to the last expert. `wait` may be called from another one."""
 
-    def __init__(
-        self, pool: ExpertPool, experts: Callable[[int], HostExperts], tell: Callable[[float, str], None]
-    ) -> None:
-        """experts(layer): where they lie; tell(share, what): as each layer begins, and with 1 at the end."""
-        self.pool, self._experts, self._tell = pool, experts, tell
+    def __init__(self, pool: ExpertPool, experts: Callable[[int], HostExperts], stats: StepStats) -> None:
+        """experts(layer): where they lie. `stats` says how far it is."""
+        self.pool, self._experts, self._stats = pool, experts, stats
         cuda = pool.device.type == "cuda"
         self._stream = torch.cuda.Stream(pool.device) if cuda else None  # type: ignore[no-untyped-call]
         self._sent = [threading.Event() for _ in range(pool.layers)]
@@ -42,6 +41,7 @@ class ExpertLoading:
 
     def start(self) -> None:
         """Load on a thread of its own."""
+        self._tell(0)
         threading.Thread(target=self._run, name="experts", daemon=True).start()
 
     def wait(self, layer: int) -> None:
@@ -57,7 +57,8 @@ class ExpertLoading:
         try:
             self._load()
         except Exception as error:
-            log.exception("the experts cannot be loaded")
+            if threading.main_thread().is_alive():  # else the process ends, and nobody waits
+                log.exception("the experts cannot be loaded")
             self._error = error
             for sent in self._sent:
                 sent.set()
@@ -70,7 +71,8 @@ class ExpertLoading:
         with torch.inference_mode(), ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0)))) as crew:
             coming = crew.submit(self._experts, 0)
             for layer in range(pool.layers):
-                self._tell(layer / pool.layers, f"experts of layer {layer + 1} of {pool.layers}")
+                if layer:
+                    self._tell(layer)
                 experts = coming.result()
                 if layer + 1 < pool.layers:
                     coming = crew.submit(self._experts, layer + 1)
@@ -79,7 +81,14 @@ class ExpertLoading:
         if self._stream is not None:
             self._stream.synchronize()
         memory.give_back(whole)
-        self._tell(1.0, "every expert")
+        self._stats.loaded, self._stats.loading = 1.0, ""
+        log.info("every expert is on the GPU")
+
+    def _tell(self, layer: int) -> None:
+        what = f"experts of layer {layer + 1} of {self.pool.layers}"
+        self._stats.loaded = SERVING + (1 - SERVING) * layer / self.pool.layers
+        self._stats.loading = f"loading onto the GPU: {what}"
+        log.info("loading %.0f%%: %s", self._stats.loaded * 100, what)
 
     def _send(self, layer: int, experts: HostExperts, buffers: "_Buffers", crew: ThreadPoolExecutor) -> None:
         pool = self.pool

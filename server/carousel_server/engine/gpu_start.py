@@ -22,7 +22,6 @@ from carousel_server.engine.weights import Packer, Weights
 
 DEFAULT_CONTEXT = 32768
 LOADED = 0.2, 0.9  # shares of the start after the dense weights, and after the experts of a limited pool
-READY = 0.3  # where a pool for all experts lets the server begin
 
 Progress = Callable[[float, str], None]
 
@@ -52,8 +51,8 @@ def start(
 
     expert_pool_bytes None: every expert resident. saved_bytes: host memory to make ready for suspended sequences and
     snapshots. exact None: fp32 activations and caches for small models. `device`
-    is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1; also
-    after the return, from another thread, for a pool that holds all experts: they are loaded beside the first requests.
+    is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1. A
+    pool that holds all experts loads them beside the first requests, and the engine's stats say how far it is.
     """
     device = device or torch.device("cuda")
     tell = progress or (lambda share, what: None)
@@ -102,8 +101,7 @@ def start(
         graphs=device.type == "cuda" if graphs is None else graphs,
     )
     if pool.resident:  # now: a capture bears no other thread that talks to the device
-        loading = ExpertLoading(pool, layers, lambda share, what: tell(READY + (1 - READY) * share, what))
-        pool.loading = loading
+        pool.loading = loading = ExpertLoading(pool, layers, engine.stats)
         loading.start()
     return engine
 

@@ -74,13 +74,15 @@ class Selected:
 
 @dataclass
 class StepStats:
-    """Counts of the engine, monotonic; read by /metrics."""
+    """Counts of the engine, monotonic, read by /metrics; and how far it is where it works before all is loaded."""
 
     drafts_proposed: int = 0
     drafts_accepted: int = 0
     saves: int = 0
     restores: int = 0
     extra: dict[str, float] = field(default_factory=dict)
+    loaded: float = 1.0  # 0 .. 1
+    loading: str = ""  # what, below 1
 
 
 class Sequence(Protocol):
