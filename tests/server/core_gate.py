@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.server.http_kit import TOKEN, Clients, wait_for
 
 WAIT = 60.0  # a loaded machine is slow; nothing here waits for long when all is well
@@ -77,7 +79,10 @@ def gated(folder: Path, *flags: str, code: int = 0, wait: float = WAIT) -> Itera
         try:
             assert child.stdout is not None
             server = GatedServer(json.loads(child.stdout.readline()), Gate(ours), child.pid, folder / "log")
-            wait_for(lambda: server.http.get("/health").status_code == 200, wait)
+            try:
+                wait_for(lambda: server.http.get("/health").status_code == 200, wait)
+            except httpx.ConnectError:
+                raise AssertionError(f"it ended with {child.wait(WAIT)}: {server.log.read_text()[-2000:]}") from None
             yield server
             server.close()
             if code == 0:

@@ -18,6 +18,7 @@ TOO_MUCH = 2**50  # bytes
 
 def always_draft(engine: Any) -> None:
     """Sequences that begin from now on draft as many tokens as they may, however the drafts fare."""
+    assert isinstance(gpu.COST, DraftCost)
     gpu.COST = DraftCost(draft=0.0, row=0.0)
 
 
