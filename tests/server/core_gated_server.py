@@ -3,10 +3,10 @@
     python -m tests.server.core_gated_server FD serve ...
 
 FD is a connected socket. Each line on it is a JSON object, answered by one line: `hold` a point (its call number
-`after` stops there), `wait` until someone is stopped, `go` on, `fail` (the point's next call raises EngineError),
-`free_slots`. Points are the engine's methods, `prepare`, `completing` (the writer has the end of a turn and has not
-claimed it) and `claimed` (it has, and has written nothing of the end). With the GPU engine also the orders of
-device_orders.py.
+`after` stops there), `wait` until someone is stopped, `go` on, `onward` to the point's next call, `fail` (the point's
+next call raises EngineError), `free_slots`. Points are the engine's methods, `prepare`, `completing` (the writer has
+the end of a turn and has not claimed it) and `claimed` (it has, and has written nothing of the end). With the GPU
+engine also the orders of device_orders.py.
 """
 
 import asyncio
@@ -45,6 +45,14 @@ class Gates:
 
     def wait(self) -> bool:
         return self._reached.wait(WAIT)
+
+    def onward(self) -> None:
+        """Let go on who is stopped, and stop the next one who comes to the same point."""
+        with self._lock:
+            self._left = 0
+            self._reached.clear()
+            self._opened.set()  # wakes who waits now
+            self._opened.clear()
 
     def go(self) -> None:
         with self._lock:

@@ -24,7 +24,11 @@ class Row:
     ("error", "fatal", "words"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True, "out of memory beyond its plan"),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), True, "the device failed: CUDA error"),
+        (
+            RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with this and that.\n"),
+            True,
+            "the device failed: CUDA error: an illegal memory access was encountered$",
+        ),
         (RuntimeError("Triton Error [CUDA]: unspecified launch failure"), True, "the device failed"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), False, "the device failed"),
     ],
