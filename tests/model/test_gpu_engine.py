@@ -215,3 +215,38 @@ def test_nan_logits_fail_the_request_and_not_the_engine(gpu):
         gpu.step(seq, 5, GREEDY, 0)
     gpu.release(seq)
     assert text(gpu, prompt, 20, 0) == plain
+
+
+def test_steps_without_graphs_say_what_captured_ones_say(gpu):
+    from carousel_server.engine import EMBEDDED, gpu_start
+
+    plain = gpu_start.start(EMBEDDED, context_tokens=1024, slots=1, drafts=3, graphs=False)
+    for prompt, drafts in zip(prompts(3, 1, 300), (0, 1, 3), strict=True):
+        assert text(plain, prompt, 30, drafts) == text(gpu, prompt, 30, drafts)
+
+
+def test_a_mask_a_bias_and_penalties_choose_what_the_cpu_engine_chooses(cpu, gpu):
+    prompt, draw = prompts(1, 60, 80)[0], torch.Generator().manual_seed(5)
+    vocab, valid = cpu.info.vocab_size, cpu.info.valid_tokens
+    a, b = gpu.create(256), cpu.create(256)
+    gpu.prefill(a, prompt)
+    cpu.prefill(b, prompt)
+    counts = torch.bincount(torch.tensor(prompt), minlength=vocab).to(torch.int32)
+    for _ in range(20):
+        params = SamplerParams(
+            presence_penalty=0.3,
+            frequency_penalty=0.2,
+            repetition_penalty=1.3,
+            counts=counts,
+            bias=torch.randn(vocab, generator=draw),
+            mask=torch.rand(vocab, generator=draw) < 0.2,
+        )
+        x, y = gpu.select(a, params), cpu.select(b, params)
+        assert x.token == y.token < valid
+        assert params.mask is not None
+        assert bool(params.mask[x.token])
+        counts[x.token] += 1
+        gpu.step(a, x.token, params, 0)
+        cpu.step(b, x.token, params, 0)
+    gpu.release(a)
+    cpu.release(b)
