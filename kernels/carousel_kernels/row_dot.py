@@ -1,7 +1,10 @@
-"""Up to four rows against one tile of weights: the inner loop of every decode product.
+"""One to four rows against rows of weights: the inner loop of every decode product.
 
-Each row has an accumulator of its own and the same order of additions whatever the number of rows, so that a row's
-result does not depend on its neighbours. Rows are fp32, weights as they are stored, sums fp32.
+A program holds its rows of weights in registers, loaded in chunks of C columns before it waits for its input; every row
+of x passes over them. Lanes take four neighbouring columns of weights and of x alike, so x is read as it lies and no
+value moves between threads before the sums are complete. Each row has an accumulator of its own and the same order of
+additions whatever the number of rows: its result does not depend on its neighbours. Rows are fp32, weights as they are
+stored, sums fp32.
 """
 
 import os
@@ -20,6 +23,7 @@ PDL = (
     and torch.cuda.get_device_capability() >= (9, 0)
 )
 _CHAINED = tl.constexpr(PDL)
+LANES = 128  # columns that a warp reads at once; also the side of an FP8 scale block
 
 
 @triton.jit
@@ -34,49 +38,47 @@ def chain():
         gdc_launch_dependents()
 
 
-def halves(width: int) -> tuple[int, int]:
-    """Two powers of two that cover `width` columns, the first within it: a program loads a whole row as two tiles.
-
-    All loads of a program are then in flight at once, and before `chain`, so that they overlap the kernel before.
-    """
-    first = 1 << (width.bit_length() - 1)
-    return first, max(1, triton.next_power_of_2(width - first)) if width > first else 1
+def chunk(width: int, warps: int, scaled: bool = False) -> int:
+    """Columns of a chunk: what the warps of a program read at once. Scaled weights have one scale a chunk and row."""
+    if scaled:
+        return LANES
+    return triton.next_power_of_2(width) if INTERPRETED else LANES * warps
 
 
 @triton.jit
-def dot_row(b_1, b_2, p_x, o_1, o_2, m_2):
-    """[N] sums of one row times weights given as tiles of its first and its last columns, fp32."""
-    b_x = tl.load(p_x + o_1)
-    b_z = tl.load(p_x + o_2, mask=m_2, other=0.0)
-    return tl.sum(b_1.to(tl.float32) * b_x[None, :], 1) + tl.sum(b_2.to(tl.float32) * b_z[None, :], 1)
+def columns(C: tl.constexpr):
+    """The columns of a chunk, four a lane. (Without the hint a lane would take 16 bytes of weights: other columns than
+    of x, which would then pass through shared memory for every row.)"""
+    return tl.max_contiguous(tl.arange(0, C), 4)
 
 
 @triton.jit
-def split_rows(p_x, stride_x, o_k, m_k, R: tl.constexpr):
-    """[16, K] bf16: four rows as three bf16 parts each, which together hold an fp32 value; row i is part i // 4 of
-    row i % 4.
-
-    So one tensor-core product with M = 16 gives up to four rows an fp32-grade result; a row's result depends on itself.
-    """
-    o_i = tl.arange(0, 16)
-    m_i = (o_i % 4 < R) & (o_i < 12)
-    b_x = tl.load(p_x + (o_i % 4)[:, None] * stride_x + o_k[None, :], mask=m_i[:, None] & m_k[None, :], other=0.0)
-    high = b_x.to(tl.bfloat16)
-    rest = b_x - high.to(tl.float32)
-    middle = rest.to(tl.bfloat16)
-    low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
-    part = (o_i // 4)[:, None]
-    return tl.where(part == 0, high, tl.where(part == 1, middle, low))
+def append(items, item):
+    """The tuple with one item more."""
+    return items + (item,)  # noqa: RUF005
 
 
 @triton.jit
-def join_rows(acc, BN: tl.constexpr):
-    """[4, N] from the [16, N] product of `split_rows`: the parts of each row added, smallest first."""
-    parts = tl.reshape(acc, [4, 4, BN])
-    o_p = tl.arange(0, 4)[:, None, None]
-    high = tl.sum(tl.where(o_p == 0, parts, 0.0), 0)
-    middle = tl.sum(tl.where(o_p == 1, parts, 0.0), 0)
-    return high + (middle + tl.sum(tl.where(o_p == 2, parts, 0.0), 0))
+def load_tile(p_row, o_c, c: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
+    """[N, C] chunk c of N rows of K weights; p_row [N, C] points at their first chunk."""
+    p = p_row + c * C
+    return tl.load(p) if (c + 1) * C <= K else tl.load(p, mask=(o_c < K - c * C)[None, :], other=0.0)
+
+
+@triton.jit
+def load_rows(p_row, o_c, K: tl.constexpr, C: tl.constexpr):
+    """All chunks of N rows of K weights, as `load_tile`."""
+    chunks = ()
+    for c in tl.static_range((K + C - 1) // C):
+        chunks = append(chunks, load_tile(p_row, o_c, c, K, C))
+    return chunks
+
+
+@triton.jit
+def load_chunk(p_x, o_c, c: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
+    """[C] chunk c of the K values at p_x."""
+    p = p_x + c * C + o_c
+    return tl.load(p) if (c + 1) * C <= K else tl.load(p, mask=o_c < K - c * C, other=0.0)
 
 
 @triton.jit

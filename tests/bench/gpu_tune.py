@@ -14,17 +14,19 @@ import torch
 from carousel_kernels.experts import triton as experts
 from carousel_kernels.hyper_connection import triton as hyper_connection
 from carousel_kernels.linear import triton as linear
+from carousel_kernels.router import triton as router
 from carousel_server.engine.graphs import Steps
 
 from tests.bench.gpu_random_model import build, released
 
 CHOICES: list[tuple[str, list[Any], list[list[Any]]]] = [
-    ("wide", linear.WIDE, [[8, 4], [4, 4], [4, 2], [8, 8], [16, 4]]),
-    ("narrow", linear.NARROW, [[4, 4], [2, 4], [4, 8], [2, 2], [8, 8]]),
-    ("mix up", hyper_connection.MIX_UP, [[16, 4], [8, 4], [8, 2], [16, 8]]),
-    ("mix down", hyper_connection.MIX_DOWN, [[4, 4], [2, 4], [2, 2], [8, 8], [8, 4]]),
-    ("gate up", experts.GATE_UP, [[8, 4], [4, 4], [4, 2], [8, 8], [16, 8]]),
-    ("down", experts.DOWN, [[32, 4], [16, 4], [16, 2], [32, 8], [8, 2], [64, 8]]),
+    ("short", linear.SHORT, [[2, 2], [2, 1], [4, 4], [2, 4]]),
+    ("long", linear.LONGER, [[4, 4], [2, 4], [4, 8], [8, 8]]),
+    ("mix up", hyper_connection.MIX_UP, [[8, 4], [16, 4], [4, 4], [16, 8]]),
+    ("mix down", hyper_connection.MIX_DOWN, [[4, 4], [8, 4], [8, 8], [2, 2]]),
+    ("gate up", experts.GATE_UP, [[2, 1], [1, 1], [4, 1]]),
+    ("down", experts.DOWN, [[8, 1], [4, 1], [16, 1]]),
+    ("route warps", router.ROUTE_WARPS, [[4], [1], [2], [8]]),
 ]
 
 

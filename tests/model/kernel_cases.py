@@ -13,6 +13,7 @@ from carousel_kernels.block_select import reference as block_select_reference
 from carousel_kernels.block_select import triton as block_select
 from carousel_kernels.causal_conv import reference as causal_conv_reference
 from carousel_kernels.causal_conv import triton as causal_conv
+from carousel_kernels.fp8 import dequantize
 from carousel_kernels.gated_delta import reference as gated_delta_reference
 from carousel_kernels.gated_delta import triton as gated_delta
 from carousel_kernels.head import triton as head
@@ -63,15 +64,21 @@ def poisoned(*shape: int, device: torch.device) -> Tensor:
 
 
 def linear_few(device: str, rows: int, out: int, width: int, dtype: torch.dtype) -> None:
+    """FP8 weights with block scales and without."""
     draw = Draw(device)
     weight = draw(out, width, std=width**-0.5, dtype=dtype)
     x = draw(4, 2 * width)[:, :width]  # rows that are not contiguous
-    got = linear.few_rows(x[:rows], weight, poisoned(rows, out, device=draw.device))
-    close(got, x[:rows].double() @ weight.double().T, 1e-5, "few_rows")
-    alone = torch.cat(
-        [linear.few_rows(x[r : r + 1], weight, poisoned(1, out, device=draw.device)) for r in range(rows)]
-    )
-    assert torch.equal(got, alone), "a row depends on the number of rows"
+    for scale in (None, 1 + draw(-(-out // 128), -(-width // 128), std=0.2)) if dtype == FP8 else (None,):
+        wide = weight.float() if scale is None else dequantize(weight, scale)
+        got = linear.few_rows(x[:rows], weight, poisoned(rows, out, device=draw.device), scale=scale)
+        close(got, x[:rows].double() @ wide.double().T, 1e-5, "few_rows")
+        alone = torch.cat(
+            [
+                linear.few_rows(x[r : r + 1], weight, poisoned(1, out, device=draw.device), scale=scale)
+                for r in range(rows)
+            ]
+        )
+        assert torch.equal(got, alone), "a row depends on the number of rows"
 
 
 def linear_many(device: str, rows: int, out: int, width: int, dtype: torch.dtype, exact: bool) -> None:

@@ -12,10 +12,22 @@ import triton.language as tl
 from torch import Tensor
 
 from carousel_kernels.router.triton import Residency, Routes
-from carousel_kernels.row_dot import INTERPRETED, PDL, chain, halves, silu, tile
+from carousel_kernels.row_dot import (
+    INTERPRETED,
+    LANES,
+    PDL,
+    chain,
+    chunk,
+    columns,
+    load_chunk,
+    load_rows,
+    load_tile,
+    silu,
+    tile,
+)
 
-GATE_UP, DOWN = [8, 4], [32, 4]  # rows of weights and warps of a program
-BLOCK = 128  # values a side of an FP8 scale block
+GATE_UP, DOWN = [2, 1], [8, 1]  # rows of weights and warps of a program; FP8 takes one warp
+BLOCK = LANES  # values a side of an FP8 scale block
 
 
 @dataclass(frozen=True)
@@ -36,51 +48,41 @@ def _gate_up(
     p_head,
     p_experts,
     p_slots,
+    p_rows,
     stride_x,
     H: tl.constexpr,
     I: tl.constexpr,
     R: tl.constexpr,
     FP8: tl.constexpr,
-    BLOCKED: tl.constexpr,
     BN: tl.constexpr,
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    C: tl.constexpr,
 ):
     chain()
     i_n, i_u = tl.program_id(0), tl.program_id(1)
-    if i_u < tl.load(p_head):
-        slot = tl.load(p_slots + i_u).to(tl.int64)
-        p_e = p_slab + slot * (3 * I * H)
+    distinct, slot = tl.load(p_head), tl.load(p_slots + i_u).to(tl.int64)
+    expert, rows = tl.load(p_experts + i_u), tl.load(p_rows + i_u)
+    if i_u < distinct:
         o_n = i_n * BN + tl.arange(0, BN)
         m_n = o_n < I
-        KB: tl.constexpr = (H + BLOCKED - 1) // BLOCKED
-        NB: tl.constexpr = (I + BLOCKED - 1) // BLOCKED
-        o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
-        m_2 = o_2 < H
-        m_w = m_n[:, None] & m_2[None, :]
-        p_g = p_e + o_n[:, None] * H
-        g_1 = tl.load(p_g + o_1[None, :], mask=m_n[:, None], other=0.0)
-        u_1 = tl.load(p_g + I * H + o_1[None, :], mask=m_n[:, None], other=0.0)
-        g_2 = tl.load(p_g + o_2[None, :], mask=m_w, other=0.0)
-        u_2 = tl.load(p_g + I * H + o_2[None, :], mask=m_w, other=0.0)
-        if FP8:
-            p_s = p_scales + tl.load(p_experts + i_u) * (3 * NB * KB) + (i_n * BN // BLOCKED) * KB
-            gs_1 = tl.load(p_s + o_1 // BLOCKED)
-            us_1 = tl.load(p_s + NB * KB + o_1 // BLOCKED)
-            gs_2 = tl.load(p_s + o_2 // BLOCKED, mask=m_2, other=0.0)
-            us_2 = tl.load(p_s + NB * KB + o_2 // BLOCKED, mask=m_2, other=0.0)
-        for r in tl.static_range(R):
-            x_1 = tl.load(p_x + r * stride_x + o_1)
-            x_2 = tl.load(p_x + r * stride_x + o_2, mask=m_2, other=0.0)
-            if FP8:
-                b_g = tl.sum(g_1.to(tl.float32) * (x_1 * gs_1)[None, :], 1)
-                b_g += tl.sum(g_2.to(tl.float32) * (x_2 * gs_2)[None, :], 1)
-                b_u = tl.sum(u_1.to(tl.float32) * (x_1 * us_1)[None, :], 1)
-                b_u += tl.sum(u_2.to(tl.float32) * (x_2 * us_2)[None, :], 1)
-            else:
-                b_g = tl.sum(g_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(g_2.to(tl.float32) * x_2[None, :], 1)
-                b_u = tl.sum(u_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(u_2.to(tl.float32) * x_2[None, :], 1)
-            tl.store(p_hidden + (i_u * 4 + r) * I + o_n, silu(b_g) * b_u, mask=m_n)
+        o_c = columns(C)
+        KB: tl.constexpr = (H + C - 1) // C
+        NB: tl.constexpr = (I + C - 1) // C
+        p_g = p_slab + slot * (3 * I * H) + tl.minimum(o_n, I - 1)[:, None] * H + o_c[None, :]
+        g = load_rows(p_g, o_c, H, C)
+        u = load_rows(p_g + I * H, o_c, H, C)
+        p_s = p_scales + expert * (3 * NB * KB) + (i_n * BN // C) * KB
+        for r in range(R):
+            if (rows >> r) & 1 == 1:
+                b_g = tl.zeros([BN, C], tl.float32)
+                b_u = tl.zeros([BN, C], tl.float32)
+                for c in tl.static_range(KB):
+                    x_g = load_chunk(p_x + r * stride_x, o_c, c, H, C)
+                    x_u = x_g
+                    if FP8:
+                        x_g, x_u = x_g * tl.load(p_s + c), x_u * tl.load(p_s + NB * KB + c)
+                    b_g += g[c].to(tl.float32) * x_g[None, :]
+                    b_u += u[c].to(tl.float32) * x_u[None, :]
+                tl.store(p_hidden + (i_u * 4 + r) * I + o_n, silu(tl.sum(b_g, 1)) * tl.sum(b_u, 1), mask=m_n)
 
 
 @triton.jit
@@ -92,6 +94,7 @@ def _down(
     p_head,
     p_experts,
     p_slots,
+    p_rows,
     p_y,
     p_shared,
     stride_y,
@@ -102,53 +105,44 @@ def _down(
     R: tl.constexpr,
     MOST: tl.constexpr,
     FP8: tl.constexpr,
-    BLOCKED: tl.constexpr,
     BN: tl.constexpr,
-    K1: tl.constexpr,
-    K2: tl.constexpr,
-    S1: tl.constexpr,
-    S2: tl.constexpr,
+    C: tl.constexpr,
+    CS: tl.constexpr,
 ):
     # routing and fetching are complete before the kernel ahead of this one begins: weights may be loaded before `chain`
     i_n, i_u = tl.program_id(0), tl.program_id(1)
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < H
+    o_w = tl.minimum(o_n, H - 1)[:, None]
     p_o = p_part + i_u * 4 * H + o_n
     if i_u == MOST:  # the shared expert, whose gate and up rows came with the router's product
-        s_1, s_2 = tl.arange(0, S1), S1 + tl.arange(0, S2)
-        n_2 = s_2 < IS
-        p_s = p_shared + o_n[:, None] * IS
-        w_1 = tl.load(p_s + s_1[None, :], mask=m_n[:, None], other=0.0)
-        w_2 = tl.load(p_s + s_2[None, :], mask=m_n[:, None] & n_2[None, :], other=0.0)
+        o_s = columns(CS)
         chain()
-        for r in tl.static_range(R):
+        for r in range(R):
             p_g = p_y + r * stride_y + E
-            h_1 = silu(tl.load(p_g + s_1)) * tl.load(p_g + IS + s_1)
-            h_2 = silu(tl.load(p_g + s_2, mask=n_2, other=0.0)) * tl.load(p_g + IS + s_2, mask=n_2, other=0.0)
-            b_s = tl.sum(w_1.to(tl.float32) * h_1[None, :], 1) + tl.sum(w_2.to(tl.float32) * h_2[None, :], 1)
-            tl.store(p_o + r * H, b_s, mask=m_n)
+            b_y = tl.zeros([BN, CS], tl.float32)
+            for c in tl.static_range((IS + CS - 1) // CS):  # loaded for each row: held, they would double the registers
+                b_w = load_tile(p_shared + o_w * IS + o_s[None, :], o_s, c, IS, CS).to(tl.float32)
+                b_h = silu(load_chunk(p_g, o_s, c, IS, CS)) * load_chunk(p_g + IS, o_s, c, IS, CS)
+                b_y += b_w * b_h[None, :]
+            tl.store(p_o + r * H, tl.sum(b_y, 1), mask=m_n)
     elif i_u < tl.load(p_head):
-        slot = tl.load(p_slots + i_u).to(tl.int64)
-        o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
-        m_2 = o_2 < I
-        p_e = p_slab + slot * (3 * I * H) + 2 * I * H + o_n[:, None] * I
-        b_1 = tl.load(p_e + o_1[None, :], mask=m_n[:, None], other=0.0)
-        b_2 = tl.load(p_e + o_2[None, :], mask=m_n[:, None] & m_2[None, :], other=0.0)
-        KB: tl.constexpr = (I + BLOCKED - 1) // BLOCKED
-        NB: tl.constexpr = (H + BLOCKED - 1) // BLOCKED
-        if FP8:
-            p_f = p_scales + tl.load(p_experts + i_u) * (3 * NB * KB) + 2 * NB * KB + (i_n * BN // BLOCKED) * KB
-            f_1 = tl.load(p_f + o_1 // BLOCKED)
-            f_2 = tl.load(p_f + o_2 // BLOCKED, mask=m_2, other=0.0)
+        slot, rows = tl.load(p_slots + i_u).to(tl.int64), tl.load(p_rows + i_u)
+        o_c = columns(C)
+        KB: tl.constexpr = (I + C - 1) // C
+        NB: tl.constexpr = (H + C - 1) // C
+        w = load_rows(p_slab + slot * (3 * I * H) + 2 * I * H + o_w * I + o_c[None, :], o_c, I, C)
+        p_s = p_scales + tl.load(p_experts + i_u) * (3 * NB * KB) + 2 * NB * KB + (i_n * BN // C) * KB
         chain()
-        for r in tl.static_range(R):
-            p_h = p_hidden + (i_u * 4 + r) * I
-            x_1 = tl.load(p_h + o_1)
-            x_2 = tl.load(p_h + o_2, mask=m_2, other=0.0)
-            if FP8:
-                x_1, x_2 = x_1 * f_1, x_2 * f_2
-            b_y = tl.sum(b_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(b_2.to(tl.float32) * x_2[None, :], 1)
-            tl.store(p_o + r * H, b_y, mask=m_n)
+        for r in range(R):
+            if (rows >> r) & 1 == 1:
+                b_y = tl.zeros([BN, C], tl.float32)
+                for c in tl.static_range(KB):
+                    b_h = load_chunk(p_hidden + (i_u * 4 + r) * I, o_c, c, I, C)
+                    if FP8:
+                        b_h = b_h * tl.load(p_s + c)
+                    b_y += w[c].to(tl.float32) * b_h[None, :]
+                tl.store(p_o + r * H, tl.sum(b_y, 1), mask=m_n)
 
 
 @triton.jit
@@ -256,20 +250,17 @@ def few_rows(
     most = rows * top
     inner, shared = slab.width, shared_down.shape[1]
     fp8 = slab.scales is not None
-    bn = min(BLOCK, tile(inner, GATE_UP[0], 128))
-    k1, k2 = halves(width)
     scales = x if slab.scales is None else slab.scales
+    bn, warps = min(BLOCK, tile(inner, GATE_UP[0], 128)), GATE_UP[1]
     _gate_up[(triton.cdiv(inner, bn), most)](
-        x, slab.slots, scales, hidden, routes.head, routes.experts, routes.slots, x.stride(0),
-        H=width, I=inner, R=rows, FP8=fp8, BLOCKED=BLOCK, BN=bn, K1=k1, K2=k2,
-        launch_pdl=PDL, num_warps=GATE_UP[1],
+        x, slab.slots, scales, hidden, routes.head, routes.experts, routes.slots, routes.rows, x.stride(0),
+        H=width, I=inner, R=rows, FP8=fp8, BN=bn, C=chunk(width, warps, fp8), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
-    bn = min(BLOCK, tile(width, DOWN[0], 128))
-    (k1, k2), (s1, s2) = halves(inner), halves(shared)
+    bn, warps = min(BLOCK, tile(width, DOWN[0], 128)), DOWN[1]
     _down[(triton.cdiv(width, bn), most + 1)](
-        hidden, slab.slots, scales, part, routes.head, routes.experts, routes.slots, y, shared_down, y.stride(0),
-        H=width, I=inner, IS=shared, E=experts, R=rows, MOST=most, FP8=fp8, BLOCKED=BLOCK, BN=bn,
-        K1=k1, K2=k2, S1=s1, S2=s2, launch_pdl=PDL, num_warps=DOWN[1],
+        hidden, slab.slots, scales, part, routes.head, routes.experts, routes.slots, routes.rows, y, shared_down,
+        y.stride(0), H=width, I=inner, IS=shared, E=experts, R=rows, MOST=most, FP8=fp8, BN=bn,
+        C=chunk(inner, warps, fp8), CS=chunk(shared, warps), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
     n = streams.shape[1]
     bh = tile(width, 64, 512)

@@ -6,9 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, PDL, chain, halves, silu, tile
+from carousel_kernels.row_dot import INTERPRETED, PDL, append, chain, chunk, columns, load_chunk, load_rows, silu, tile
 
-MIX_DOWN, MIX_UP = [8, 4], [16, 4]  # rows of a program and warps
+MIX_DOWN, MIX_UP = [4, 4], [8, 4]  # rows of a program and warps
 
 
 @triton.jit
@@ -24,28 +24,30 @@ def _mix_down(
     R: tl.constexpr,
     STREAMS: tl.constexpr,
     BN: tl.constexpr,
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    C: tl.constexpr,
 ):
     i_n, i_c = tl.program_id(0), tl.program_id(1)
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < N
-    o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
-    m_2 = o_2 < H
-    p_row = p_w + o_n[:, None] * (STREAMS * H) + i_c * H
-    b_1 = tl.load(p_row + o_1[None, :], mask=m_n[:, None], other=0.0)
-    b_2 = tl.load(p_row + o_2[None, :], mask=m_n[:, None] & m_2[None, :], other=0.0)
-    scale_1 = tl.load(p_scale + i_c * H + o_1)
-    scale_2 = tl.load(p_scale + i_c * H + o_2, mask=m_2, other=0.0)
+    o_c = columns(C)
+    w = load_rows(p_w + tl.minimum(o_n, N - 1)[:, None] * (STREAMS * H) + i_c * H + o_c[None, :], o_c, H, C)
     chain()
+    acc, squares = (), ()
+    for _ in tl.static_range(R):
+        acc = append(acc, tl.zeros([BN, C], tl.float32))
+        squares = append(squares, tl.zeros([C], tl.float32))
+    for c in tl.static_range((H + C - 1) // C):
+        b_w = w[c].to(tl.float32)
+        b_scale = load_chunk(p_scale + i_c * H, o_c, c, H, C)
+        more, larger = (), ()
+        for r in tl.static_range(R):
+            b_x = load_chunk(p_s + (r * STREAMS + i_c) * H, o_c, c, H, C)
+            more = append(more, acc[r] + b_w * (b_x * b_scale)[None, :])
+            larger = append(larger, squares[r] + b_x * b_x)
+        acc, squares = more, larger
     for r in tl.static_range(R):
-        p_x = p_s + (r * STREAMS + i_c) * H
-        x_1 = tl.load(p_x + o_1)
-        x_2 = tl.load(p_x + o_2, mask=m_2, other=0.0)
-        rstd = 1.0 / tl.sqrt((tl.sum(x_1 * x_1) + tl.sum(x_2 * x_2)) / H + eps)
-        x_1, x_2 = x_1 * scale_1, x_2 * scale_2
-        b_y = tl.sum(b_1.to(tl.float32) * x_1[None, :], 1) + tl.sum(b_2.to(tl.float32) * x_2[None, :], 1)
-        tl.store(p_part + (i_c * R + r) * N + o_n, b_y * rstd, mask=m_n)
+        rstd = 1.0 / tl.sqrt(tl.sum(squares[r]) / H + eps)
+        tl.store(p_part + (i_c * R + r) * N + o_n, tl.sum(acc[r], 1) * rstd, mask=m_n)
         if i_n == 0:
             tl.store(p_rstd + r * STREAMS + i_c, rstd)
 
@@ -60,21 +62,11 @@ def mix_down(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd:
     if not streams.is_contiguous() or not weight.is_contiguous() or not 1 <= rows <= 4:
         raise ValueError(f"streams {tuple(streams.shape)} must be contiguous with 1 to 4 rows")
     out = weight.shape[0]
-    bn = tile(out, MIX_DOWN[0], 256)
-    k1, k2 = halves(width)
+    bn, warps = tile(out, MIX_DOWN[0], 256), MIX_DOWN[1]
     _mix_down[(triton.cdiv(out, bn), n)](
         streams, scale, weight, part, rstd, eps, out,
-        H=width, R=rows, STREAMS=n, BN=bn, K1=k1, K2=k2, launch_pdl=PDL, num_warps=MIX_DOWN[1],
+        H=width, R=rows, STREAMS=n, BN=bn, C=chunk(width, warps), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
-
-
-@triton.jit
-def _narrow(p_part, o_k, m_k, r: tl.constexpr, N, R: tl.constexpr, STREAMS: tl.constexpr):
-    """silu of the narrow product of row r, its parts added and divided by the number of streams."""
-    b_d = tl.load(p_part + r * N + o_k, mask=m_k, other=0.0)
-    for s in tl.static_range(1, STREAMS):
-        b_d += tl.load(p_part + (s * R + r) * N + o_k, mask=m_k, other=0.0)
-    return silu(b_d / STREAMS)
 
 
 @triton.jit
@@ -91,29 +83,34 @@ def _mix_up(
     R: tl.constexpr,
     STREAMS: tl.constexpr,
     BH: tl.constexpr,
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    C: tl.constexpr,
 ):
     # rows j of the tile: stream j // BH, place j % BH of the program's span, so that the narrow vector is made once
     o_j = tl.arange(0, STREAMS * BH)
     o_h = tl.program_id(0) * BH + o_j % BH
     o_s = o_j // BH * H + o_h
     m_j = o_h < H
-    o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
-    m_1, m_2 = o_1 < LOWRANK, o_2 < LOWRANK
-    p_row = p_w + o_s[:, None] * LOWRANK
-    b_1 = tl.load(p_row + o_1[None, :], mask=m_j[:, None], other=0.0)
-    b_2 = tl.load(p_row + o_2[None, :], mask=m_j[:, None] & m_2[None, :], other=0.0)
+    o_c = columns(C)
+    w = load_rows(p_w + tl.minimum(o_s, STREAMS * H - 1)[:, None] * LOWRANK + o_c[None, :], o_c, LOWRANK, C)
     b_scale = tl.load(p_scale + o_s, mask=m_j, other=0.0)
-    b_first = tl.load(p_s + o_s, mask=m_j, other=0.0)  # the streams: whoever wrote them, mix_down has waited for it
+    normed = ()
+    for r in tl.static_range(R):  # the streams: whoever wrote them, mix_down has waited for it
+        b_n = tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
+        normed = append(normed, b_n)
     chain()
+    narrow = ()
+    for r in tl.static_range(R):
+        for c in tl.static_range((LOWRANK + C - 1) // C):
+            b_d = load_chunk(p_part + r * N, o_c, c, LOWRANK, C)
+            for s in tl.static_range(1, STREAMS):
+                b_d += load_chunk(p_part + (s * R + r) * N, o_c, c, LOWRANK, C)
+            narrow = append(narrow, silu(b_d / STREAMS))
     o_x = tl.program_id(0) * BH + tl.arange(0, BH)
     for r in tl.static_range(R):
-        b_n = b_first * b_scale if r == 0 else tl.load(p_s + r * STREAMS * H + o_s, mask=m_j, other=0.0) * b_scale
-        b_n = b_n * tl.load(p_rstd + r * STREAMS + o_j // BH)
-        b_g = tl.sum(b_1.to(tl.float32) * _narrow(p_part, o_1, m_1, r, N, R, STREAMS)[None, :], 1)
-        b_g += tl.sum(b_2.to(tl.float32) * _narrow(p_part, o_2, m_2, r, N, R, STREAMS)[None, :], 1)
-        b_x = tl.sigmoid(b_g) * b_n
+        b_g = tl.zeros([STREAMS * BH, C], tl.float32)
+        for c in tl.static_range((LOWRANK + C - 1) // C):
+            b_g += w[c].to(tl.float32) * narrow[r * ((LOWRANK + C - 1) // C) + c][None, :]
+        b_x = tl.sigmoid(tl.sum(b_g, 1)) * normed[r] * tl.load(p_rstd + r * STREAMS + o_j // BH)
         tl.store(p_x + r * H + o_x, tl.sum(tl.reshape(b_x, [STREAMS, BH]), 0) / STREAMS, mask=o_x < H)
 
 
@@ -124,11 +121,10 @@ def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: T
     """
     rows, n, width = streams.shape
     lowrank = weight.shape[1]
-    bh = tile(width, MIX_UP[0], 256)
-    k1, k2 = halves(lowrank)
+    bh, warps = tile(width, MIX_UP[0], 256), MIX_UP[1]
     _mix_up[(triton.cdiv(width, bh),)](
         streams, scale, weight, part, rstd, x, part.shape[2],
-        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, K1=k1, K2=k2, launch_pdl=PDL, num_warps=MIX_UP[1],
+        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, C=chunk(lowrank, 1), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
 
 

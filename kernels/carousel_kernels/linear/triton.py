@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, PDL, chain, dot_row, halves, join_rows, split_rows, tile
+from carousel_kernels.row_dot import INTERPRETED, LANES, PDL, append, chain, chunk, columns, load_chunk, load_rows, tile
 
 MAX_ROWS = 4
 
@@ -14,6 +14,7 @@ MAX_ROWS = 4
 def _few_rows(
     p_x,
     p_w,
+    p_scale,
     p_out,
     stride_x,
     stride_out,
@@ -22,124 +23,89 @@ def _few_rows(
     p_part,
     K: tl.constexpr,
     R: tl.constexpr,
+    SCALED: tl.constexpr,
     INJECT: tl.constexpr,
     LOWRANK: tl.constexpr,
     STREAMS: tl.constexpr,
     BN: tl.constexpr,
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    C: tl.constexpr,
 ):
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     m_n = o_n < N
-    o_1, o_2 = tl.arange(0, K1), K1 + tl.arange(0, K2)
-    m_2 = o_2 < K
-    p_row = p_w + o_n[:, None].to(tl.int64) * K
-    b_1 = tl.load(p_row + o_1[None, :], mask=m_n[:, None], other=0.0)
-    b_2 = tl.load(p_row + o_2[None, :], mask=m_n[:, None] & m_2[None, :], other=0.0)
+    o_c = columns(C)
+    w = load_rows(p_w + tl.minimum(o_n, N - 1)[:, None].to(tl.int64) * K + o_c[None, :], o_c, K, C)
+    p_s = p_scale + tl.program_id(0) * BN // C * ((K + C - 1) // C)
+    amounts = ()
+    if INJECT:  # the part: mix_down is complete before the kernel ahead of this one begins
+        for i in tl.static_range(R * STREAMS):
+            logit = 0.0
+            for s in tl.static_range(STREAMS):
+                logit += tl.load(p_part + (s * R + i // STREAMS) * (LOWRANK + STREAMS) + LOWRANK + i % STREAMS)
+            amounts = append(amounts, 2.0 * tl.sigmoid(logit / STREAMS))
     chain()
+    acc = ()
+    for _ in tl.static_range(R):
+        acc = append(acc, tl.zeros([BN, C], tl.float32))
+    for c in tl.static_range((K + C - 1) // C):
+        b_w = w[c].to(tl.float32)
+        more = ()
+        for r in tl.static_range(R):
+            b_x = load_chunk(p_x + r * stride_x, o_c, c, K, C)
+            if SCALED:
+                b_x = b_x * tl.load(p_s + c)
+            more = append(more, acc[r] + b_w * b_x[None, :])
+        acc = more
     for r in tl.static_range(R):
-        b_y = dot_row(b_1, b_2, p_x + r * stride_x, o_1, o_2, m_2)
+        b_y = tl.sum(acc[r], 1)
         if INJECT:
             for c in tl.static_range(STREAMS):
-                logit = 0.0
-                for s in tl.static_range(STREAMS):
-                    logit += tl.load(p_part + (s * R + r) * (LOWRANK + STREAMS) + LOWRANK + c)
-                p_s = p_streams + (r * STREAMS + c) * N + o_n
-                b_s = tl.load(p_s, mask=m_n, other=0.0) + 2.0 * tl.sigmoid(logit / STREAMS) * b_y
-                tl.store(p_s, b_s, mask=m_n)
+                p_o = p_streams + (r * STREAMS + c) * N + o_n
+                tl.store(p_o, tl.load(p_o, mask=m_n, other=0.0) + amounts[r * STREAMS + c] * b_y, mask=m_n)
         else:
             tl.store(p_out + r * stride_out + o_n, b_y, mask=m_n)
 
 
-@triton.jit
-def _tensor_rows(
-    p_x,
-    p_w,
-    p_out,
-    stride_x,
-    stride_out,
-    N,
-    p_streams,
-    p_part,
-    K: tl.constexpr,
-    R: tl.constexpr,
-    INJECT: tl.constexpr,
-    LOWRANK: tl.constexpr,
-    STREAMS: tl.constexpr,
-    EMULATED: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
-    chain()
-    o_n = tl.program_id(0) * BN + tl.arange(0, BN)
-    m_n = o_n < N
-    acc = tl.zeros([16, BN], tl.float32)
-    p_row = p_w + o_n[None, :].to(tl.int64) * K
-    for k in tl.range(0, K, BK):
-        o_k = k + tl.arange(0, BK)
-        m_k = o_k < K
-        b_w = tl.load(p_row + o_k[:, None], mask=m_n[None, :] & m_k[:, None], other=0.0)
-        b_x = split_rows(p_x, stride_x, o_k, m_k, R)
-        if EMULATED:  # the interpreter's bf16 products are wrong
-            acc += tl.dot(b_x.to(tl.float32), b_w.to(tl.float32))
-        else:
-            acc = tl.dot(b_x, b_w.to(tl.bfloat16), acc)
-    b_y = join_rows(acc, BN)
-    o_r = tl.arange(0, 4)[:, None]
-    m = (o_r < R) & m_n[None, :]
-    if INJECT:
-        for c in tl.static_range(STREAMS):
-            logit = tl.zeros([4, 1], tl.float32)
-            for s in tl.static_range(STREAMS):
-                logit += tl.load(p_part + (s * R + o_r) * (LOWRANK + STREAMS) + LOWRANK + c, mask=o_r < R, other=0.0)
-            p_s = p_streams + (o_r * STREAMS + c) * N + o_n[None, :]
-            tl.store(p_s, tl.load(p_s, mask=m, other=0.0) + 2.0 * tl.sigmoid(logit / STREAMS) * b_y, mask=m)
-    else:
-        tl.store(p_out + o_r * stride_out + o_n[None, :], b_y, mask=m)
-
-
-def tensor_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int, int, int]) -> Tensor:
-    """As `few_rows`, on tensor cores: four rows cost what one costs. block: rows of weights, columns, warps, stages."""
-    rows, width = x.shape
-    bn, bk, warps, stages = block
-    _tensor_rows[(triton.cdiv(weight.shape[0], bn),)](
-        x, weight, out, x.stride(0), out.stride(0), weight.shape[0], x, x, K=width, R=rows, INJECT=False, LOWRANK=0,
-        STREAMS=1, EMULATED=INTERPRETED, BN=bn, BK=bk, launch_pdl=PDL, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
-    return out
-
-
-def few_rows(x: Tensor, weight: Tensor, out: Tensor, *, block: tuple[int, int] | None = None) -> Tensor:
+def few_rows(
+    x: Tensor, weight: Tensor, out: Tensor, *, scale: Tensor | None = None, block: tuple[int, int] | None = None
+) -> Tensor:
     """`out = x @ weight.T` for x [R, K] fp32 (rows of any stride), R <= 4; weight [N, K] contiguous, any float type.
 
-    Bitwise the same for a row whatever R is. out [R, N] fp32. block: rows of weights and warps of a program.
+    Bitwise the same for a row whatever R is. out [R, N] fp32. scale [ceil(N / 128), ceil(K / 128)] fp32 multiplies
+    blocks of an FP8 weight. block: rows of weights and warps of a program.
     """
     rows, width = x.shape
     _check(x, weight, rows)
-    bn, warps = block or _block(weight.shape[0], width)
-    k1, k2 = halves(width)
+    bn, warps = block or _block(weight.shape[0], width, scale is not None)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
-        x, weight, out, x.stride(0), out.stride(0), weight.shape[0], x, x,
-        K=width, R=rows, INJECT=False, LOWRANK=0, STREAMS=1, BN=bn, K1=k1, K2=k2, launch_pdl=PDL, num_warps=warps,
+        x, weight, x if scale is None else scale, out, x.stride(0), out.stride(0), weight.shape[0], x, x,
+        K=width, R=rows, SCALED=scale is not None, INJECT=False, LOWRANK=0, STREAMS=1, BN=bn,
+        C=chunk(width, warps, scale is not None), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
     return out
 
 
 def few_rows_inject(
-    x: Tensor, weight: Tensor, streams: Tensor, part: Tensor, *, block: tuple[int, int] | None = None
+    x: Tensor,
+    weight: Tensor,
+    streams: Tensor,
+    part: Tensor,
+    *,
+    scale: Tensor | None = None,
+    block: tuple[int, int] | None = None,
 ) -> None:
     """`streams[r, c] += 2 sigmoid(inject logit c of row r) * (x @ weight.T)[r]`: a block's last product and its return.
 
-    streams [R, n, N] fp32 in place; part [n, R, lowrank + n] from hyper_connection.mix_down, inject logits last.
+    streams [R, n, N] fp32 in place; part [n, R, lowrank + n] from hyper_connection.mix_down, inject logits last; scale
+    and block as for `few_rows`.
     """
     rows, width = x.shape
     _check(x, weight, rows)
     n = streams.shape[1]
-    bn, warps = block or _block(weight.shape[0], width)
-    k1, k2 = halves(width)
+    bn, warps = block or _block(weight.shape[0], width, scale is not None)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
-        x, weight, x, x.stride(0), 0, weight.shape[0], streams, part, K=width, R=rows, INJECT=True,
-        LOWRANK=part.shape[2] - n, STREAMS=n, BN=bn, K1=k1, K2=k2, launch_pdl=PDL, num_warps=warps,
+        x, weight, x if scale is None else scale, x, x.stride(0), 0, weight.shape[0], streams, part,
+        K=width, R=rows, SCALED=scale is not None, INJECT=True, LOWRANK=part.shape[2] - n, STREAMS=n, BN=bn,
+        C=chunk(width, warps, scale is not None), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
 
 
@@ -152,13 +118,15 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
         )
 
 
-WIDE, NARROW = [4, 2], [4, 4]  # rows of weights and warps of a program, for many and for few rows of weights
+# rows of weights and warps of a program: rows of up to LONG columns; longer ones; FP8 with scales, which takes one warp
+SHORT, LONGER, SCALED = [2, 2], [4, 4], [4, 1]
+LONG = 4096
 
 
-def _block(out: int, width: int) -> tuple[int, int]:
+def _block(out: int, width: int, scaled: bool) -> tuple[int, int]:
     if INTERPRETED:
-        return tile(out, 8, 256), 4
-    rows, warps = WIDE if out >= 4096 else NARROW
+        return min(tile(out, 8, 256), LANES), 4
+    rows, warps = SCALED if scaled else SHORT if width <= LONG else LONGER
     return rows, warps
 
 

@@ -26,6 +26,7 @@ class Routes:
     rank: Tensor  # [E] int32: an expert's place among the distinct ones
     experts: Tensor  # [4 * top] int32, distinct, ascending
     slots: Tensor  # [4 * top] int32: where each of them is read from
+    rows: Tensor  # [4 * top] int32: bit r is set if row r chose it
     misses: Tensor  # [4 * top, 3] int32: expert, slot it is fetched into, 1 if the slot belongs to the pool
 
     @classmethod
@@ -37,7 +38,9 @@ class Routes:
 
         most = 4 * top
         weights = torch.zeros(4, top, dtype=torch.float32, device=device)
-        return cls(ints(HEADER), ints(4, top), weights, ints(experts), ints(most), ints(most), ints(most, 3))
+        return cls(
+            ints(HEADER), ints(4, top), weights, ints(experts), ints(most), ints(most), ints(most), ints(most, 3)
+        )
 
 
 @triton.jit
@@ -49,6 +52,7 @@ def _route(
     p_rank,
     p_experts,
     p_slots,
+    p_rows,
     p_misses,
     p_table,
     p_owner,
@@ -95,6 +99,7 @@ def _route(
     distinct = tl.sum(union)
     tl.store(p_rank + o_e, rank, mask=m_e)
     tl.store(p_experts + rank, o_e, mask=union == 1)
+    tl.store(p_rows + rank, tl.sum(tl.where(m_x, chosen << o_r[:, None], 0), 0), mask=union == 1)
     if POOLED:
         tick = tl.load(p_tick)
         table = tl.load(p_table + o_e, mask=m_e, other=-1)
@@ -159,8 +164,8 @@ def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: 
     dummy = routes.head
     slots = 1 if r is None else r.owner.shape[0]
     _route[(1,)](
-        logits, routes.head, routes.ids, routes.weights, routes.rank, routes.experts, routes.slots, routes.misses,
-        dummy if r is None else r.table, dummy if r is None else r.owner, dummy if r is None else r.used,
+        logits, routes.head, routes.ids, routes.weights, routes.rank, routes.experts, routes.slots, routes.rows,
+        routes.misses, dummy if r is None else r.table, dummy if r is None else r.owner, dummy if r is None else r.used,
         dummy if r is None else r.counts, dummy if r is None else r.tick, logits.stride(0), 0 if r is None else r.stage,
         E=experts, TOP=top, R=rows, SLOTS=slots, POOLED=r is not None, BR=triton.next_power_of_2(rows),
         BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), launch_pdl=PDL, num_warps=ROUTE_WARPS[0],

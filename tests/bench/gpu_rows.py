@@ -1,0 +1,296 @@
+"""The few-row kernels at the real shapes by block sizes: us, GB/s, error. `python -m tests.bench.gpu_rows [OUT.json]`
+
+Each runs in a captured graph over copies of its weights that are together larger than the cache, for 1 and for 3 rows.
+Before that it is compared with float64, and each of the rows with the same row alone, bit for bit: a kernel that is off
+or depends on the number of rows is not timed, and fails the bench at its end.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from carousel_kernels.experts import triton as experts
+from carousel_kernels.hyper_connection import triton as hyper_connection
+from carousel_kernels.linear import triton as linear
+from carousel_kernels.router import triton as router
+from torch import Tensor
+from torch.nn.functional import silu
+
+from tests.bench.gpu_decode import GREEDY
+from tests.bench.gpu_random_model import build, released
+from tests.model.engine_kit import eager
+
+DEVICE = "cuda"
+BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
+ROWS = (1, 3)
+ENOUGH = 400e6  # bytes of weights that no cache holds
+TOLERANCE = 1e-6
+EPS = 1e-6
+
+
+@dataclass
+class Case:
+    """One kernel with one choice of blocks. `call(i, first, rows)` runs rows from `first` on copy i of the weights;
+    `out(rows)` is what it wrote, row by row; `wanted` [3, ...] is float64."""
+
+    what: str
+    block: Any
+    nbytes: Callable[[int], int]
+    copies: int
+    call: Callable[[int, int, int], Any]
+    out: Callable[[int], Tensor]
+    wanted: Tensor
+
+
+def product(out: int, width: int, blocks: list[tuple[int, int]], quick: bool, scaled: bool = False) -> Iterator[Case]:
+    """A dense product; FP8 with block scales if `scaled`."""
+    dtype = FP8 if scaled else BF16
+    copies = 1 if quick else max(2, int(ENOUGH // (out * width * dtype.itemsize)))
+    spread = 32 if scaled else 0.02
+    weights = [torch.randn(out, width, device=DEVICE).mul_(spread).to(dtype) for _ in range(copies)]
+    scale = torch.rand(-(-out // 128), -(-width // 128), device=DEVICE) / 64 if scaled else None
+    x, y = torch.randn(3, width, device=DEVICE), torch.empty(3, out, device=DEVICE)
+    part = slice(max(0, out - 4096 - out % 128), out)  # float64 of all rows of the head would take 5 GB
+    wide = weights[0][part].double()
+    if scale is not None:
+        wide *= scale.double()[part.start // 128 :].repeat_interleave(128, 0)[: len(wide)].repeat_interleave(128, 1)
+
+    def case(block: tuple[int, int]) -> Case:
+        def call(i: int, first: int, rows: int) -> None:
+            linear.few_rows(x[first : first + rows], weights[i], y[:rows], scale=scale, block=block)
+
+        return Case(
+            f"{'FP8 ' if scaled else ''}[{out},{width}]", block, lambda _: out * width * dtype.itemsize, copies, call,
+            lambda rows: y[:rows, part], x.double() @ wide.T,
+        )  # fmt: skip
+
+    yield from map(case, blocks)
+
+
+def mixes(quick: bool) -> Iterator[Case]:
+    """Hyper-connections into a block, down and up apart."""
+    n, width, rank = 4, 2560, 320
+    copies = 1 if quick else int(ENOUGH // (2 * (rank + n) * n * width))
+    downs = [torch.randn(rank + n, n * width, device=DEVICE).mul_(0.03).to(BF16) for _ in range(copies)]
+    ups = [torch.randn(n * width, rank, device=DEVICE).mul_(0.16).to(BF16) for _ in range(copies)]
+    scale, streams = torch.rand(n, width, device=DEVICE) + 0.5, torch.randn(3, n, width, device=DEVICE)
+    d = streams.double()
+    normed = d / (d.square().mean(2, keepdim=True) + EPS).sqrt() * scale.double()
+    low = normed.view(3, -1) @ downs[0].double().T
+    gate = torch.sigmoid(silu(low[:, :rank] / n) @ ups[0].double().T)
+    part, rstd = torch.empty(n * 3 * (rank + n), device=DEVICE), torch.empty(3 * n, device=DEVICE)
+    x = torch.empty(3, width, device=DEVICE)
+
+    def parts(rows: int) -> Tensor:
+        return part[: n * rows * (rank + n)].view(n, rows, rank + n)
+
+    def down(i: int, first: int, rows: int) -> None:
+        own = streams[first : first + rows]
+        hyper_connection.mix_down(own, scale, downs[i], parts(rows), rstd[: rows * n].view(rows, n), EPS)
+
+    def up(i: int, first: int, rows: int) -> None:
+        own = streams[first : first + rows]
+        hyper_connection.mix_up(own, scale, ups[i], parts(rows), rstd[: rows * n].view(rows, n), x[:rows])
+
+    def both(i: int, first: int, rows: int) -> None:
+        down(i, first, rows)
+        up(i, first, rows)
+
+    each = 2 * (rank + n) * n * width
+    wide, mixed = low.view(3, 1, -1), (gate.view(3, n, width) * normed).mean(1)
+    for block in ([4, 4], [8, 4], [8, 8], [2, 2], [4, 8]):
+        hyper_connection.MIX_DOWN[:] = block
+        yield Case("mix down", block, lambda _: each, copies, down, lambda r: parts(r).sum(0)[:, None], wide)
+    hyper_connection.MIX_DOWN[:] = [4, 4]
+    for block in ([8, 4], [16, 4], [4, 4], [8, 8], [16, 8], [2, 1]):
+        hyper_connection.MIX_UP[:] = block
+        yield Case("mix down and up", block, lambda _: 2 * each, copies, both, lambda r: x[:r], mixed)
+    hyper_connection.MIX_UP[:] = [8, 4]
+
+
+def routed(quick: bool) -> Iterator[Case]:
+    """Routed and shared experts of one layer, FP8, other experts for every call: gate and up, down, sum."""
+    count, top, width, inner, n = 512, 10, 2560, 640, 4
+    copies = 1 if quick else 8
+    slots = torch.empty(count, 3 * inner * width, dtype=FP8, device=DEVICE)
+    for e in range(0, count, 32):
+        slots[e : e + 32] = torch.randn(32, slots.shape[1], device=DEVICE).mul_(32).to(FP8)
+    scales = (0.5 + torch.rand(count, 3 * 5 * 20, device=DEVICE)) / (32 * 50)
+    slab = experts.Slab(slots, scales, inner)
+    shared = torch.randn(width, inner, device=DEVICE).mul_(0.04).to(BF16)
+    x, streams = torch.randn(3, width, device=DEVICE), torch.zeros(3, n, width, device=DEVICE)
+    mix = torch.zeros(n * 3 * 324, device=DEVICE)  # inject logits of 0: 2 sigmoid(0) is 1
+    work = torch.empty(4 * top, 4, inner, device=DEVICE), torch.empty(4 * top + 1, 4, width, device=DEVICE)
+    ys = [torch.randn(3, count + 2 * inner + 1, device=DEVICE) for _ in range(copies)]
+    routes: dict[tuple[int, int, int], router.Routes] = {}
+    for i in range(copies):
+        for first, rows in ((0, 1), (1, 1), (2, 1), (0, 3)):
+            one = router.Routes.empty(count, top, torch.device(DEVICE))
+            router.route(ys[i][first : first + rows, :count], one, None, rows=rows)
+            routes[i, first, rows] = one
+
+    def nbytes(rows: int) -> int:
+        distinct = sum(int(routes[i, 0, rows].head[0]) for i in range(copies)) / copies
+        return int(distinct * 3 * inner * width + 2 * inner * width)
+
+    def call(i: int, first: int, rows: int) -> None:
+        own, part = streams[:rows], mix[: n * rows * 324].view(n, rows, 324)
+        if i == 0:
+            own.zero_()
+        experts.few_rows(
+            x[first : first + rows], ys[i][first : first + rows], slab, shared, routes[i, first, rows], None, own, part,
+            work,
+        )  # fmt: skip
+
+    y, wanted = ys[0].double(), torch.zeros(3, width, device=DEVICE, dtype=torch.float64)
+    for r in range(3):
+        one = routes[0, r, 1]
+        share = one.weights[0].double() / one.weights[0].double().sum()
+        hidden = silu(y[r, count : count + inner]) * y[r, count + inner : -1]
+        wanted[r] = torch.sigmoid(y[r, -1]) * (shared.double() @ hidden)
+        for j, e in enumerate(one.ids[0].tolist()):
+            v, s = slots[e].double(), scales[e].double()
+            s_in = s[:200].view(2, 5, 20).repeat_interleave(128, 1).repeat_interleave(128, 2)
+            s_out = s[200:].view(20, 5).repeat_interleave(128, 0).repeat_interleave(128, 1)
+            gate, up = (v[: 2 * inner * width].view(2, inner, width) * s_in) @ x[r].double()
+            wanted[r] += share[j] * ((v[2 * inner * width :].view(width, inner) * s_out) @ (silu(gate) * up))
+    for gate_up, down in ((2, 8), (1, 8), (2, 4), (2, 16), (4, 8)):
+        experts.GATE_UP[:], experts.DOWN[:] = [gate_up, 1], [down, 1]
+        yield Case("experts", (gate_up, down), nbytes, copies, call, lambda r: streams[:r, 0], wanted)
+    experts.GATE_UP[:], experts.DOWN[:] = [2, 1], [8, 1]
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """Everything that is timed; `quick` without more copies of the weights than one."""
+    short = [(2, 2), (2, 1), (4, 4), (2, 4)]
+    for out, width in ((16480, 2560), (13952, 2560), (1793, 2560), (248320, 2560)):
+        yield from product(out, width, short, quick)
+    yield from product(2560, 6144, [(4, 4), (2, 4), (4, 8), (2, 2), (2, 8), (8, 8)], quick)
+    for out, width in ((16480, 2560), (2560, 6144)):
+        yield from product(out, width, [(4, 1), (2, 1), (8, 1)], quick, scaled=True)
+    yield from mixes(quick)
+    yield from routed(quick)
+
+
+def check(case: Case) -> float:
+    """The larger relative error of copy 0; raises if it is too large or if a row depends on the number of rows."""
+    case.out(3).fill_(torch.nan)
+    case.call(0, 0, 3)
+    together = case.out(3).clone()
+    error = float((together.double() - case.wanted).norm() / case.wanted.norm())
+    for r in range(3):
+        case.call(0, r, 1)
+        assert torch.equal(case.out(1)[0], together[r]), f"{case.what} {case.block}: row {r} is another alone"
+    assert error < TOLERANCE, f"{case.what} {case.block}: error {error:.1e}"
+    return error
+
+
+def graph_us(case: Case, rows: int, repeats: int = 7) -> tuple[float, float]:
+    """Median and spread of a call, from replays of a graph over all copies."""
+
+    def run() -> None:
+        for i in range(case.copies):
+            case.call(i, 0, rows)
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(repeats + 2):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1000 * begin.elapsed_time(end) / case.copies)
+    return median(times[2:]), max(times[2:]) - min(times[2:])
+
+
+def steps(found: list[dict[str, Any]]) -> None:
+    """Steps with 0 to 2 drafts of a model of 8 layers at the released shapes: ms, and the kernels in it."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    bench = build(released(layers=8, ngram_base=200_000), context=2048, table_bytes=2**26, drafts=2, slots=1)
+    engine = bench.engine
+    seq = eager(engine.create(2048))
+    engine.prefill(seq, torch.randint(0, 248000, (512,)).tolist())
+    token = engine.select(seq, GREEDY).token
+    for drafts in (2, 1, 0):  # a step without drafts ends drafting
+        times = []
+        for _ in range(12):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            token = engine.step(seq, token, GREEDY, drafts)[-1].token
+            times.append(1000 * (time.perf_counter() - begin))
+        with torch_profile(activities=[ProfilerActivity.CUDA]) as profile:
+            engine.step(seq, token, GREEDY, drafts)
+            torch.cuda.synchronize()
+        rows = [(e.key, e.count, e.self_device_time_total) for e in profile.key_averages()]
+        rows.sort(key=lambda r: -r[2])
+        print(f"8 layers, {drafts} drafts: {median(times[2:]):.3f} ms, {sum(r[2] for r in rows):.0f} us in kernels")
+        for name, count, us in rows[:14]:
+            print(f"  {us:8.1f} us {count:4d} x {us / count:7.2f}  {name[:40]}")
+        found.append({"what": "step of 8 layers", "drafts": drafts, "ms": median(times[2:]), "kernels": rows})
+
+
+def compile_share(at: int, of: int) -> None:
+    """Compile every of-th case into the cache."""
+    for i, case in enumerate(cases(True)):
+        if i % of == at:
+            for rows in ROWS:
+                case.call(0, 0, rows)
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    if len(sys.argv) > 2 and sys.argv[1] == "--compile":
+        compile_share(int(sys.argv[2]), int(sys.argv[3]))
+        return
+    begin, workers = time.perf_counter(), 12
+    command = [sys.executable, "-m", "tests.bench.gpu_rows", "--compile"]
+    for process in [subprocess.Popen([*command, str(i), str(workers)]) for i in range(workers)]:
+        process.wait()
+    print(f"compiled in {time.perf_counter() - begin:.0f} s")
+    found: list[dict[str, Any]] = []
+    wrong = 0
+    torch.manual_seed(1)
+    with torch.inference_mode():
+        for case in cases(False):
+            try:
+                error = check(case)
+            except Exception as failure:  # the others are still worth their time on the device
+                wrong += 1
+                print(f"{case.what} {case.block}: {str(failure)[:200]!r}")
+                continue
+            us, spread = zip(*(graph_us(case, rows) for rows in ROWS), strict=True)
+            rate = [case.nbytes(rows) / t / 1000 for rows, t in zip(ROWS, us, strict=True)]
+            found.append({
+                "what": case.what, "block": case.block, "rows": ROWS, "us": us, "spread": spread, "GBs": rate,
+                "error": error,
+            })  # fmt: skip
+            print(
+                f"{case.what:<18} {case.block!s:<8} {us[0]:7.2f} {us[1]:7.2f} us  +- {max(spread):.2f}  "
+                f"{rate[0]:5.0f} {rate[1]:5.0f} GB/s  {error:.0e}"
+            )
+        torch.cuda.empty_cache()
+        steps(found)
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(json.dumps(found, indent=1))
+    print(f"{time.perf_counter() - begin:.0f} s")
+    sys.exit(wrong)
+
+
+if __name__ == "__main__":
+    main()
