@@ -33,13 +33,14 @@ def memory(engine: Any) -> dict[str, int]:
 
 def fault(engine: Any, kind: str) -> None:
     """The next decode step meets this fault of FAULTS first, inside the engine's call."""
-    steps, fail = engine.steps, FAULTS[kind]
+    steps, fail = type(engine.steps), FAULTS[kind]
+    call = steps.__call__
 
     def faulty(*arguments: Any, **named: Any) -> Any:
         fail()
-        return steps(*arguments, **named)
+        return call(*arguments, **named)
 
-    engine.steps = faulty
+    steps.__call__ = faulty
 
 
 @triton.jit
