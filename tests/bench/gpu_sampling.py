@@ -19,7 +19,6 @@ from carousel_kernels.sampling import triton as kernels
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.protocol import SamplerParams
 
-from tests.bench.gpu_kernels import graph_ms
 from tests.bench.gpu_random_model import build, released
 from tests.model.sampling_cases import real_case
 
@@ -35,6 +34,26 @@ KINDS: dict[str, dict[str, float]] = {
 }
 
 
+def graph_us(run: Callable[[], None], repeats: int = 21) -> tuple[float, float]:
+    """Median and spread (max - min) in us of a replay of `run` captured once."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(repeats + 2):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1000 * begin.elapsed_time(end))
+    return median(times[2:]), max(times[2:]) - min(times[2:])
+
+
 def alone() -> list[dict[str, Any]]:
     """us of the kernels of one selection by bits a pass, and of the argmax and the torch operations they replace."""
     draw = torch.Generator(DEVICE).manual_seed(1)
@@ -46,9 +65,9 @@ def alone() -> list[dict[str, Any]]:
     found = []
 
     def time_it(what: str, run: Callable[[], None]) -> None:
-        ms, spread = graph_ms(run, repeats=21)
-        found.append({"what": what, "us": 1000 * ms, "spread": spread / ms})
-        print(f"{what:<34} {1000 * ms:8.1f} us  spread {100 * spread / ms:.0f}%")
+        us, spread = graph_us(run)
+        found.append({"what": what, "us": us, "spread": spread / us})
+        print(f"{what:<34} {us:8.1f} us  spread {100 * spread / us:.0f}%")
 
     time_it("argmax", lambda: head.best(logits[1:], VALID, out, best))
     for bits in (3, 4, 5, 6):

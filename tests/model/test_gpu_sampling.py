@@ -82,6 +82,23 @@ def test_each_step_and_each_selection_chooses_by_the_definition(engine):
 
 
 @interpreted
+def test_log_probabilities_come_with_a_selection_and_with_a_greedy_step(engine):
+    seq, params = engine.create(16), SamplerParams(temperature=1.0, uniform=0.9, top_logprobs=4)
+    engine.prefill(seq, [3])
+    rows, found = [engine.state.logits[seq.slot].clone()], [engine.select(seq, params)]
+    found += engine.step(seq, 5, SamplerParams(top_logprobs=20), 0)
+    rows.append(engine.state.logits[seq.slot])
+    for one, row, top in zip(found, rows, (4, 20), strict=True):
+        logprob, pairs = sampling.logprobs(row, engine.info.valid_tokens, one.token, top)
+        assert one.logprob == pytest.approx(logprob, abs=1e-5)
+        assert [token for token, _ in one.top] == [token for token, _ in pairs]
+        assert [value for _, value in one.top] == pytest.approx([value for _, value in pairs], abs=1e-5)
+    with pytest.raises(EngineError, match="21 log probabilities"):
+        engine.select(seq, SamplerParams(top_logprobs=21))
+    engine.release(seq)
+
+
+@interpreted
 def test_counts_and_bias_are_the_sequences_own_wherever_it_lives(engine):
     prompts, params = [[5, 9, 5], [7, 7]], several(engine, 2)
     biased = [params[1], SamplerParams(bias=params[1].bias.flip(0))]

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from carousel_kernels.sampling.log_probabilities import Best
+from carousel_kernels.sampling.triton import Work
 from carousel_server import allocations
 from carousel_server.engine import EMBEDDED
 from carousel_server.engine.checkpoint import Checkpoint
@@ -117,6 +119,7 @@ def on_the_device(packed: Weights) -> list[torch.Tensor]:
 def test_the_buffers_of_a_step_are_within_the_scratch_that_is_planned(
     shape: ModelShape, config: ModelConfig, context: int
 ) -> None:
-    made = nbytes(vars(Buffers(config, context + allocations.SPARE, META)))
+    choosing = Work.empty(config.vocab, META), Best.empty(allocations.STEP_ROWS, config.vocab, META)
+    made = nbytes(vars(Buffers(config, context + allocations.SPARE, META)), choosing)
     planned = allocations.scratch_bytes(shape, 0, context, 4)
     assert made <= planned <= 3 * made

@@ -5,7 +5,9 @@ import os
 
 import pytest
 import torch
+from carousel_kernels import sampling
 from carousel_kernels.sampling import triton as kernels
+from carousel_kernels.sampling.log_probabilities import MOST, Best, log_probabilities
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -126,3 +128,20 @@ def test_an_infinite_logit_is_certain():
     x = logits("normal", 70, 3)
     x[20] = torch.inf
     assert Case(x, 66, uniform=BELOW_1).found(work(70, 32)) == Case(x, 66, uniform=BELOW_1).wanted() == 20
+
+
+@pytest.mark.parametrize(
+    ("vocab", "valid", "width", "rows", "top"),
+    [(1, 1, None, 1, 1), (7, 5, None, 2, 5), (1000, 990, 256, 4, 20), (3001, 3000, None, 1, 0)],
+)
+def test_log_probabilities_are_the_definitions_in_its_order(vocab, valid, width, rows, top):
+    x = torch.stack([logits("few values", vocab, row) for row in range(rows)])
+    x[0, 0] = -torch.inf if vocab > 1 else 3.0
+    best, chosen = Best.empty(rows, vocab, torch.device("cpu"), width), torch.arange(rows)
+    log_probabilities(x, chosen, best, valid=valid, top=top)
+    for row in range(rows):
+        logprob, pairs = sampling.logprobs(x[row], valid, row, top)
+        found = best.out[row].tolist()
+        assert found[0] == pytest.approx(logprob, abs=1e-5)
+        assert found[1 : 1 + top] == [token for token, _ in pairs]
+        assert found[1 + MOST :][:top] == pytest.approx([value for _, value in pairs], abs=1e-5)

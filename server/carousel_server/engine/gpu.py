@@ -4,16 +4,15 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 import torch
-from carousel_kernels import sampling
+from carousel_kernels.sampling.log_probabilities import MOST
 from carousel_kernels.sampling.triton import NONE
-from torch import Tensor
 
 from carousel_server.engine.call import Call
 from carousel_server.engine.config import ModelConfig
 from carousel_server.engine.gpu_forward import Forward, Table
 from carousel_server.engine.gpu_prefill import Prefill, chunks
 from carousel_server.engine.gpu_state import SlotState
-from carousel_server.engine.graphs import Steps
+from carousel_server.engine.graphs import Outcome, Steps
 from carousel_server.engine.host_memory import memory_for
 from carousel_server.engine.mtp import DraftCost, DraftWidth
 from carousel_server.engine.pool import ExpertPool
@@ -147,21 +146,24 @@ class GpuEngine:
             if own.length == 0:
                 raise EngineError("the sequence is empty: prefill before select")
             slot = self._slot(own)
-            token = self.steps.select(slot, own.length - 1, sampler)
-            _check(token, own.length - 1, sampler)
-            return self._with_logprobs(token, self.state.logits[slot], sampler)
+            _rateable(sampler)
+            outcome = self.steps.select(slot, own.length - 1, sampler)
+            _check(outcome.chosen[0], own.length - 1, sampler)
+            return _selected(outcome, 0)
 
     def step(self, seq: Sequence, token: int, sampler: SamplerParams, drafts: int) -> list[Selected]:
         """Feed `token` and choose what follows; with drafts, the accepted ones too. A stop token is always the last."""
         with Call(seq, GpuSequence) as own:
             slot = self._admit(own, (token,))
+            _rateable(sampler)
             self.pool.complete()
             width = 0
             if drafts > 0 and own.draftable and own.length > 0 and sampler.plain_greedy:
                 width = self._width(own, min(drafts, self.info.max_drafts, own.capacity - own.length - 1))
             start = own.length
             if sampler.plain_greedy:
-                outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width)
+                top = sampler.top_logprobs
+                outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width, top=top)
             else:
                 outcome = self.steps.sample(slot, start, token, sampler)
             taken = outcome.taken
@@ -177,8 +179,7 @@ class GpuEngine:
                 own.waiting = taken
             else:
                 own.draftable = False  # this row's streams replaced those that the draft head still needed
-            logits = self.forward.buffers.logits
-            return [self._with_logprobs(t, logits[i], sampler) for i, t in enumerate(outcome.chosen[:taken])]
+            return [_selected(outcome, i) for i in range(taken)]
 
     def suspend(self, seq: Sequence) -> None:
         """Save to host memory, only rows that were not saved before, and free the slot."""
@@ -252,11 +253,16 @@ class GpuEngine:
         """Drafts of the next step; none ends drafting for this sequence, for its draft head falls behind."""
         return seq.width.best(most)
 
-    def _with_logprobs(self, token: int, logits: Tensor, sampler: SamplerParams) -> Selected:
-        if sampler.top_logprobs is None:
-            return Selected(token)
-        logprob, top = sampling.logprobs(logits, self.info.valid_tokens, token, sampler.top_logprobs)
-        return Selected(token, logprob, tuple(top))
+
+def _selected(outcome: Outcome, row: int) -> Selected:
+    if not outcome.rated:
+        return Selected(outcome.chosen[row])
+    return Selected(outcome.chosen[row], *outcome.rated[row])
+
+
+def _rateable(sampler: SamplerParams) -> None:
+    if sampler.top_logprobs is not None and sampler.top_logprobs > MOST:
+        raise EngineError(f"{sampler.top_logprobs} log probabilities were asked for, at most {MOST} are given")
 
 
 def _check(token: int, row: int, sampler: SamplerParams) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from carousel_kernels.head import triton as head
 from carousel_kernels.mtp_input import triton as mtp_input
+from carousel_kernels.sampling import log_probabilities
 from carousel_kernels.sampling import triton as sampling
 from carousel_kernels.step import triton as step
 from torch import Tensor
@@ -29,10 +30,12 @@ Ending = Literal["greedy", "sampled", "forward", "select"]
 @dataclass(frozen=True)
 class Outcome:
     """What a step chose: `chosen[i]` follows fed row i; the first `taken` rows are kept. `sampling.NAN` stands for NaN
-    logits, `sampling.NONE` for none that may be chosen."""
+    logits, `sampling.NONE` for none that may be chosen. `rated[i]`, if asked for: the log probability of `chosen[i]`,
+    and the best ids with theirs."""
 
     taken: int
     chosen: tuple[int, ...]
+    rated: tuple[tuple[float, tuple[tuple[int, float], ...]], ...] = ()
 
 
 class Steps:
@@ -50,6 +53,8 @@ class Steps:
         self.host_control = torch.zeros(numbers, dtype=torch.int64, pin_memory=pinned)
         self.host_mask = torch.zeros(vocab, dtype=torch.uint8, pin_memory=pinned)
         self.host_result = torch.zeros(1 + STEP_ROWS, dtype=torch.int64, pin_memory=pinned)
+        self.rating = log_probabilities.Best.empty(STEP_ROWS, vocab, self.device)
+        self.host_rating = torch.zeros(self.rating.out.shape, dtype=torch.float64, pin_memory=pinned)
         self._set, self._got = self.host_control.numpy(), self.host_result.numpy()
         self._set_params = self._set[CONTROL:].view(np.float64)
         self.control, self.result, self.chosen = ints(numbers), ints(1 + STEP_ROWS), ints(STEP_ROWS)
@@ -78,6 +83,7 @@ class Steps:
         with torch.cuda.stream(stream):
             for kind in kinds:  # compiles every kernel
                 self._run(*kind)
+            self._rate(self.forward.state.logits[:1], 0)
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()
         for kind in kinds:
@@ -92,14 +98,14 @@ class Steps:
         c = self.forward.config
         return end // c.index_ratio > c.index_blocks
 
-    def __call__(self, slot: int, position: int, token: int, *, waiting: int, drafts: int) -> Outcome:
+    def __call__(
+        self, slot: int, position: int, token: int, *, waiting: int, drafts: int, top: int | None = None
+    ) -> Outcome:
         """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft
-        head."""
+        head. `top`: rate that many of the best ids, None: not even the chosen ones."""
         self._set[:CONTROL] = (slot, position, token, waiting)
         self._start("greedy", drafts, self._sparse(position + drafts + 1))
-        self._wait()
-        taken, *chosen = self._got.tolist()
-        return Outcome(taken, tuple(chosen[: drafts + 1]))
+        return self._outcome(self.forward.buffers.logits[: drafts + 1], top)
 
     def sample(self, slot: int, position: int, token: int, sampler: SamplerParams) -> Outcome:
         """Feed `token` at `position` of a slot and choose what follows."""
@@ -112,18 +118,36 @@ class Steps:
             self._start("forward", 0, sparse)
             self._allow(sampler.mask)
             self._start("select", 0, False)
-        self._wait()
-        return Outcome(1, (int(self._got[1]),))
+        return self._outcome(self.forward.state.logits[slot : slot + 1], sampler.top_logprobs)
 
-    def select(self, slot: int, position: int, sampler: SamplerParams) -> int:
-        """Choose what follows the slot's last row, at `position`, from its kept logits."""
+    def select(self, slot: int, position: int, sampler: SamplerParams) -> Outcome:
+        """Choose what follows the slot's last row, at `position`, from its kept logits; nothing is taken."""
         self._set[:CONTROL] = (slot, position, 0, 0)
         self._prepare(sampler)
         if sampler.mask is not None:
             self._allow(sampler.mask)
         self._start("select", 0, False)
-        self._wait()
-        return int(self._got[1])
+        return self._outcome(self.forward.state.logits[slot : slot + 1], sampler.top_logprobs)
+
+    def _outcome(self, logits: Tensor, top: int | None) -> Outcome:
+        """Wait for what was started; `logits` are its rows'."""
+        rows = logits.shape[0]
+        if top is not None:
+            self._rate(logits, top)
+        if self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+        taken, *chosen = self._got.tolist()
+        rated = []
+        for row in [] if top is None else self.host_rating[:rows].tolist():
+            ids, values = row[1:][:top], row[1 + log_probabilities.MOST :][:top]
+            rated.append((row[0], tuple((int(i), value) for i, value in zip(ids, values, strict=True))))
+        return Outcome(taken, tuple(chosen[:rows]), tuple(rated))
+
+    def _rate(self, logits: Tensor, top: int) -> None:
+        """Started behind the graph while it runs, so that it need not be one."""
+        chosen = self.result[1 : 1 + logits.shape[0]]
+        log_probabilities.log_probabilities(logits, chosen, self.rating, valid=self.valid, top=min(top, self.valid))
+        self.host_rating.copy_(self.rating.out, non_blocking=True)
 
     def _prepare(self, sampler: SamplerParams) -> None:
         """The numbers of a selection, and its bias if the device has another one."""
@@ -150,10 +174,6 @@ class Steps:
             self._run(ending, drafts, sparse)
         else:
             graph.replay()
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()
 
     def _run(self, ending: Ending, drafts: int, sparse: bool) -> None:
         s = self.forward.state
