@@ -54,12 +54,22 @@ def test_missed_experts_lie_where_the_kernel_can_copy_them_from(fp8):
         assert torch.equal(held.view(torch.uint8), stored.view(torch.uint8))
 
 
+def told(call: Callable[..., None], order: list[str], name: str) -> Callable[..., None]:
+    """`call`, its name first put down."""
+
+    def telling(*arguments, **named) -> None:
+        order.append(name)
+        call(*arguments, **named)
+
+    return telling
+
+
 def test_the_rows_of_the_n_gram_table_are_asked_for_once_and_before_the_first_layer(fp8, monkeypatch):
     found = start(fp8)
     seq, order = found.create(8), []
     for name in ("gather", "layer"):
         real = getattr(found.forward, name)
-        monkeypatch.setattr(found.forward, name, lambda *args, real=real, name=name: (order.append(name), real(*args)))
+        monkeypatch.setattr(found.forward, name, told(real, order, name))
     found.step(seq, 3, SamplerParams(), 0)
     assert order == ["gather"] * len(found.config.ngram_layers) + ["layer"] * len(found.config.layers)
 

@@ -64,11 +64,14 @@ def gather(
     scale: float,
     reset: int,
     out: Tensor,
+    *,
+    early: bool = True,
 ) -> Tensor:
     """Embeddings of the tokens at positions where[1:] of slot where[0].
 
     tokens [slots, capacity] int64; multipliers [N], sizes, offsets [G] int64; shards [number] int64, device-visible
     addresses of [height, w] shards of type `table` (str of the dtype); out [T, G * w], fp32 or bf16.
+    early: it may start while the kernel before it ends.
     """
     rows, width = out.shape
     groups = sizes.shape[0]
@@ -79,6 +82,6 @@ def gather(
     _gather[(rows, groups)](
         tokens, where, multipliers, sizes, offsets, shards, out, tokens.stride(0), height, scale, reset,
         N=n, HEADS=groups // (n - 1), WIDTH=w, DTYPE=TYPES[table], BW=triton.next_power_of_2(w),
-        launch_pdl=PDL, num_warps=1,
+        launch_pdl=PDL and early, num_warps=1,
     )  # fmt: skip
     return out

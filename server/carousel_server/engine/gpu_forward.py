@@ -87,7 +87,8 @@ class Forward:
         self.config, self.weights, self.state, self.pool, self.tables = config, weights, state, pool, tables
         self.buffers = Buffers(config, state.tokens.shape[1], state.tokens.device)
         device = state.tokens.device
-        self._ahead = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        aside = device.type == "cuda" and bool(config.ngram_layers)
+        self._ahead = torch.cuda.Stream(device) if aside else None  # type: ignore[no-untyped-call]
         self.sparse = True  # False where no row sees more blocks than it may keep: the indexer is left out
 
     def layers(self, streams: Tensor, where: Tensor) -> None:
@@ -178,8 +179,7 @@ class Forward:
     def _look_up(self, where: Tensor, rows: int) -> None:
         """Start to gather the rows of every n-gram layer: they are known now, and host memory is slow to answer.
 
-        On a stream of its own, also while a step is captured; `_ngram` waits for it. A kernel that starts early waits
-        in `chain` for all kernels before it, on either stream.
+        On a stream of its own, also while a step is captured, and with full dependencies; `_ngram` waits for it.
         """
         if self._ahead is not None:
             self._ahead.wait_stream(torch.cuda.current_stream())
@@ -187,7 +187,7 @@ class Forward:
             for i in self.config.ngram_layers:
                 w = self.weights.layers[i].ngram
                 assert w is not None
-                self.gather(i, w, where, self.buffers.found[i][:rows])
+                self.gather(i, w, where, self.buffers.found[i][:rows], early=False)
 
     def _ngram(self, index: int, w: Ngram, streams: Tensor, where: Tensor) -> None:
         b, c, rows = self.buffers, self.config, streams.shape[0]
@@ -200,10 +200,10 @@ class Forward:
             (b.gated[0][:rows], b.gated[1][:rows]), dilation=c.ngram_size, eps=c.eps,
         )  # fmt: skip
 
-    def gather(self, index: int, w: Ngram, where: Tensor, out: Tensor) -> None:
-        """The n-gram embeddings of the rows, from where the table lies."""
+    def gather(self, index: int, w: Ngram, where: Tensor, out: Tensor, *, early: bool = True) -> None:
+        """The n-gram embeddings of the rows, from where the table lies. early: see `ngram.gather`."""
         table = self.tables[index]
         ngram.gather(
             self.state.tokens, where, w.multipliers, w.sizes, w.offsets, table.shards, table.height, table.dtype,
-            w.table_scale, self.config.reset_token, out,
+            w.table_scale, self.config.reset_token, out, early=early,
         )  # fmt: skip
