@@ -26,7 +26,7 @@ import httpx
 import torch
 
 from tests.bench.gpu_transformers import text_config
-from tests.bench.released_files import write
+from tests.bench.released_files import roomy, write
 from tests.bench.stream_client import read
 from tests.server.http_kit import chat_body
 
@@ -131,7 +131,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--layers", type=int, default=12, help="of the large checkpoint, a multiple of 4")
-    parser.add_argument("--folder", type=Path, help="where it goes (default: a temporary folder in /dev/shm)")
+    parser.add_argument(
+        "--folder", type=Path, help="where it goes (default: a temporary folder, in memory if it has room)"
+    )
     parser.add_argument("--runs", type=int, default=3, help="warm starts of each")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -143,7 +145,7 @@ def main() -> int:
         result["embedded, cold"] = show("embedded, no kernel compiled", [start(flags, cache)])
         result["embedded, warm"] = show("embedded, warm", [start(flags, cache) for _ in range(options.runs)])
         layers = 4 if small else options.layers
-        with tempfile.TemporaryDirectory(dir=None if small else "/dev/shm") as temporary:
+        with tempfile.TemporaryDirectory(dir=None if small else roomy(layers)) as temporary:
             folder, began = options.folder or Path(temporary), time.monotonic()
             size = write(folder, text_config(layers, small), torch.device(options.device))
             if not small:

@@ -30,7 +30,7 @@ from carousel_server.engine.layout import TEXT
 from torch import Tensor
 
 from tests.bench.gpu_random_model import released_config
-from tests.bench.released_files import write
+from tests.bench.released_files import roomy, write
 from tests.model.engine_kit import GREEDY
 
 DECODED = 16
@@ -214,7 +214,7 @@ def main() -> int:
     small = options.small
     device = torch.device("cpu" if small else "cuda")
     lengths, decoded = ((5, 37), 2) if small else ((300, 2300), DECODED)
-    with tempfile.TemporaryDirectory(dir=None if small else "/dev/shm") as temporary:
+    with tempfile.TemporaryDirectory(dir=None if small else roomy(options.layers)) as temporary:
         folder = options.folder or Path(temporary)
         result = run(folder, device, lengths, decoded, text_config(4 if small else options.layers, small))
     import transformers

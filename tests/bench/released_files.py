@@ -7,6 +7,7 @@ two layers have the same experts at the same ids. Tokenizer and chat template ar
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
@@ -63,6 +64,15 @@ def write(folder: Path, text: dict[str, Any], device: torch.device, *, drafts: b
     index = {"metadata": {"total_size": total}, "weight_map": {n: file for file, names in files.items() for n in names}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return total
+
+
+def roomy(layers: int) -> str:
+    """A folder whose file system has room for a checkpoint of this many layers: in memory if it can be."""
+    needed = (layers + 1) * 2.6e9 + 6e9
+    for folder in ("/dev/shm", tempfile.gettempdir()):
+        if Path(folder).is_dir() and shutil.disk_usage(folder).free > needed:
+            return folder
+    raise SystemExit(f"{needed / 1e9:.0f} GB are free neither in /dev/shm nor in {tempfile.gettempdir()}: fewer layers")
 
 
 def file_of(name: str) -> str:
