@@ -180,22 +180,28 @@ def test_an_fp8_checkpoint_from_files_has_the_cpu_engines_logits(tmp_path, pool_
     assert compare(folder, found, rows=100, steps=40) < 1e-3
 
 
-def test_sampled_tokens_are_the_cpu_engines(cpu, gpu):
-    sampler = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02}
-    draw = random.Random(3)
+def test_200_sampled_tokens_are_the_cpu_engines(cpu, gpu):
+    shaped = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "top_logprobs": 3}
+    penalised = {"repetition_penalty": 1.2, "frequency_penalty": 0.1, "presence_penalty": 0.2}
+    draw, vocab = random.Random(3), cpu.info.vocab_size
+    bias = torch.randn(vocab, generator=torch.Generator().manual_seed(3))
     prompt = prompts(1, 50, 60)[0]
+    counts = torch.bincount(torch.tensor(prompt), minlength=vocab).to(torch.int32)
     a, b = gpu.create(1024), cpu.create(1024)
     gpu.prefill(a, prompt)
     cpu.prefill(b, prompt)
+    x, y = [gpu.select(a, SamplerParams())], [cpu.select(b, SamplerParams())]
     same = 0
-    for _ in range(50):
-        params = SamplerParams(uniform=draw.random(), **sampler, top_logprobs=3)
-        x, y = gpu.select(a, params), cpu.select(b, params)
-        same += x.token == y.token
-        assert abs(x.logprob - y.logprob) < 1e-2 or x.token != y.token
-        gpu.step(a, y.token, params, 0)
-        cpu.step(b, y.token, params, 0)
-    assert same >= 49  # a uniform on the border of two tokens may fall to either side
+    for i in range(200):
+        token = y[0].token
+        counts[token] += 1
+        more = {**penalised, "counts": counts, "bias": bias} if i % 2 else {}
+        params = SamplerParams(uniform=draw.random(), **shaped, **more)
+        x, y = gpu.step(a, token, params, 0), cpu.step(b, token, params, 0)
+        same += x[0].token == y[0].token
+        assert abs(x[0].logprob - y[0].logprob) < 1e-2 or x[0].token != y[0].token
+    print(f"{same} of 200 draws are the CPU engine's")
+    assert same >= 197  # a uniform on the border of two tokens may fall to either side
     gpu.release(a)
     cpu.release(b)
 

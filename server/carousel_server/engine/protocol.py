@@ -45,7 +45,9 @@ class SamplerParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
-    counts: torch.Tensor | None = None  # [vocab] int32, occurrences in prompt and output; needed by penalties
+    # [vocab] int32, needed by penalties: occurrences in prompt and output, which are the rows fed and the token of this
+    # step; an engine may count those itself
+    counts: torch.Tensor | None = None
     bias: torch.Tensor | None = None  # [vocab] float32
     mask: torch.Tensor | None = None  # [vocab] bool, True = allowed
     top_logprobs: int | None = None  # None: no logprobs at all
