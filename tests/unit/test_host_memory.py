@@ -1,5 +1,6 @@
 """Host memory for the GPU: which pages are registered, and what is copied because it cannot be."""
 
+import gc
 import logging
 import mmap
 
@@ -65,7 +66,8 @@ def test_a_page_that_two_calls_share_is_registered_once():
 def test_tensors_that_begin_elsewhere_are_copied_to_an_aligned_place_and_said_once(caplog):
     driver, found = Driver(), file_like(4096, 4100, 4096, 96, first=64)
     with caplog.at_level(logging.WARNING):
-        seen = HostMemory(driver).visible(found, align=16)
+        memory = HostMemory(driver)
+        seen = memory.visible(found, align=16)
     moved = [a.data_ptr() != b.data_ptr() for a, b in zip(found, seen, strict=True)]
     assert moved == [False, False, True, True]
     assert all(t.data_ptr() % 16 == 0 for t in seen)
@@ -78,7 +80,8 @@ def test_tensors_that_begin_elsewhere_are_copied_to_an_aligned_place_and_said_on
 def test_pages_that_the_driver_refuses_are_copied_and_what_was_registered_of_them_is_given_back(caplog):
     driver, found = Driver(read_only=False), [*file_like(5000, 7000), *file_like(300)]
     with caplog.at_level(logging.WARNING):
-        seen = HostMemory(driver).visible(found, align=16)
+        memory = HostMemory(driver)
+        seen = memory.visible(found, align=16)
     assert all(torch.equal(a, b) for a, b in zip(found, seen, strict=True))
     assert all(driver.reads(t) for t in seen)
     assert len(driver.held) == 1, "only the arena"
@@ -97,6 +100,17 @@ def test_new_memory_is_zeros_that_the_device_reads_until_it_is_given_back():
     assert driver.reads(kept)
     again = memory.area(5)
     assert driver.reads(again)
+
+
+def test_nothing_stays_registered_of_memory_that_nobody_holds():
+    driver, found = Driver(), file_like(5000, 3000)
+    memory = HostMemory(driver)
+    memory.visible(found)
+    memory.area(PAGE)
+    assert len(driver.held) == 2
+    del memory
+    gc.collect()
+    assert not driver.held
 
 
 def test_memory_that_cannot_be_registered_at_all_is_an_error_of_the_device():

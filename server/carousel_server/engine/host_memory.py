@@ -6,6 +6,7 @@ once into an arena of aligned host memory.
 
 import logging
 import mmap
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -33,13 +34,15 @@ class Driver(Protocol):
 
 
 class HostMemory:
-    """What it made visible stays so as long as this object lives."""
+    """What it made visible stays so as long as this object lives: its addresses may be another map's later."""
 
     def __init__(self, driver: Driver | None) -> None:
         """`driver` None: the device is a CPU, and reads host memory anyway."""
         self._driver = driver
         self._ranges: list[Range] = []
         self._arenas: list[Tensor] = []
+        if driver is not None:
+            weakref.finalize(self, _unregister, driver, self._ranges).atexit = False
 
     def visible(self, tensors: Sequence[Tensor], *, align: int = 1) -> list[Tensor]:
         """The same values where the device can read them, each at a multiple of `align` bytes.
@@ -109,13 +112,17 @@ class HostMemory:
         for begin, end in ranges:
             error = int(self._driver.cudaHostRegister(begin, end - begin, flags))
             if error:
-                for first, _ in done:
-                    self._driver.cudaHostUnregister(first)
+                _unregister(self._driver, done)
                 _forget_refusal()
                 return error
             done.append((begin, end))
-        self._ranges = sorted([*self._ranges, *done])
+        self._ranges[:] = sorted([*self._ranges, *done])
         return 0
+
+
+def _unregister(driver: Driver, ranges: Iterable[Range]) -> None:
+    for begin, _ in ranges:
+        driver.cudaHostUnregister(begin)
 
 
 def cuda_memory() -> HostMemory:

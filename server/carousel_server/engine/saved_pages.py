@@ -6,7 +6,6 @@ A saved state is a list of pages, not a range, so as long as a page is free it c
 import heapq
 import logging
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -27,9 +26,8 @@ class SavedPages:
         """Registers `total` bytes, in whole pages, on a thread of its own: gigabytes take a second."""
         self.size = size
         self._memory = memory
-        self._areas: list[Tensor] = []
-        self._first: list[int] = []  # number of each area's first page
-        self._count = 0
+        self._areas: dict[int, Tensor] = {}  # by the number of their first page
+        self._places: list[int] = []  # the address of every page
         self._free: list[int] = []  # a heap: low numbers first, so that pages taken together follow each other
         self._returned: deque[Sequence[int]] = deque()
         self._making = threading.Thread(target=self._make, args=(total // size,), name="saved states", daemon=True)
@@ -39,7 +37,7 @@ class SavedPages:
     def count(self) -> int:
         """Pages that are registered."""
         self._settle()
-        return self._count
+        return len(self._places)
 
     @property
     def free(self) -> int:
@@ -65,23 +63,18 @@ class SavedPages:
 
     def addresses(self, pages: Sequence[int]) -> list[int]:
         """Where the pages begin; the device reads and writes them there."""
-        return [self._area(page).data_ptr() + (page - self._first_of(page)) * self.size for page in pages]
+        return [self._places[page] for page in pages]
 
     def runs(self, pages: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """(index of its first page in `pages`, bytes) of each run of pages that follow each other in memory."""
+        """(index of its first page in `pages`, bytes) of each run of pages that follow each other in one area."""
         begin = 0
         for i in range(1, len(pages) + 1):
-            if i < len(pages) and pages[i] == pages[i - 1] + 1 and self._area(pages[i]) is self._area(pages[begin]):
+            if i < len(pages) and pages[i] == pages[i - 1] + 1 and pages[i] not in self._areas:
                 continue
-            at = (pages[begin] - self._first_of(pages[begin])) * self.size
-            yield begin, self._area(pages[begin])[at : at + (i - begin) * self.size]
+            first = max(page for page in self._areas if page <= pages[begin])
+            at = (pages[begin] - first) * self.size
+            yield begin, self._areas[first][at : at + (i - begin) * self.size]
             begin = i
-
-    def _area(self, page: int) -> Tensor:
-        return self._areas[bisect_right(self._first, page) - 1]
-
-    def _first_of(self, page: int) -> int:
-        return self._first[bisect_right(self._first, page) - 1]
 
     def _make(self, count: int) -> None:
         try:
@@ -91,10 +84,11 @@ class SavedPages:
             log.error("no host memory for saved states: %s", error)  # and who takes pages asks again, and is told
 
     def _add(self, count: int) -> None:
-        self._areas.append(self._memory.area(count * self.size))
-        self._first.append(self._count)
-        self._free += range(self._count, self._count + count)  # the highest numbers: it stays a heap
-        self._count += count
+        area = self._memory.area(count * self.size)
+        first = len(self._places)
+        self._areas[first] = area
+        self._places += range(area.data_ptr(), area.data_ptr() + area.nbytes, self.size)
+        self._free += range(first, first + count)  # the highest numbers: it stays a heap
 
     def _settle(self) -> None:
         """The first area is there, and pages that came back are free."""
