@@ -26,7 +26,7 @@ CHOICES: list[tuple[str, list[Any], list[list[Any]]]] = [
     ("mix down", hyper_connection.MIX_DOWN, [[4, 4], [8, 4], [8, 8], [2, 2]]),
     ("gate up", experts.GATE_UP, [[2, 1], [1, 1], [4, 1]]),
     ("down", experts.DOWN, [[8, 1], [4, 1], [16, 1]]),
-    ("route warps", router.ROUTE_WARPS, [[4], [1], [2], [8]]),
+    ("route warps", router.ROUTE_WARPS, [[4, 8], [1, 8], [2, 8], [8, 8]]),
 ]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from carousel_kernels.row_dot import PDL, chain, when
 
-ROUTE_WARPS = [4]
+ROUTE_WARPS = [4, 8]  # for one row, for more
 HEADER = 4  # int32: distinct experts, misses, and two spare
 
 
@@ -39,7 +39,14 @@ class Routes:
         most = 4 * top
         weights = torch.zeros(4, top, dtype=torch.float32, device=device)
         return cls(
-            ints(HEADER), ints(4, top), weights, ints(experts), ints(most), ints(most), ints(most), ints(most, 3)
+            ints(HEADER),
+            ints(4, top),
+            weights,
+            ints(experts),
+            ints(most),
+            ints(most),
+            ints(most),
+            ints(most, 3),
         )
 
 
@@ -74,32 +81,40 @@ def _route(
     o_r, o_e = tl.arange(0, BR), tl.arange(0, BE)
     m_e = o_e < E
     m_x = (o_r < R)[:, None] & m_e[None, :]
-    b_x = tl.load(p_logits + o_r[:, None] * stride_logits + o_e[None, :], mask=m_x, other=0.0)
+    b_x = tl.load(
+        p_logits + o_r[:, None] * stride_logits + o_e[None, :], mask=m_x, other=0.0
+    )
     bits = b_x.to(tl.int32, bitcast=True)
-    # ascending as integers, and of equal logits the lower id is the greater key
-    order = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
-    key = tl.where(m_x, (order << 32) | (BE - 1 - o_e)[None, :].to(tl.int64), -0x7FFFFFFFFFFFFFFF)
+    # ascending as integers; the least of all stands for no logit
+    key = tl.where(
+        m_x,
+        tl.maximum(tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF), -0x7FFFFFFF),
+        -0x80000000,
+    )
     best = tl.zeros([BR], tl.float32)
     chosen = tl.zeros([BR, BE], tl.int32)
     for i in tl.static_range(TOP):
-        top = tl.max(key, 1)
-        high = (top >> 32).to(tl.int32)
-        logit = tl.where(high >= 0, high, high ^ 0x7FFFFFFF).to(tl.float32, bitcast=True)
-        e = (BE - 1 - (top & 0xFFFFFFFF)).to(tl.int32)
+        high = tl.max(key, 1)
+        e = tl.min(
+            tl.where(key == high[:, None], o_e[None, :], BE), 1
+        )  # of equal logits the lowest id
+        logit = tl.where(high >= 0, high, high ^ 0x7FFFFFFF).to(
+            tl.float32, bitcast=True
+        )
         if i == 0:
             best = logit
-        w = tl.exp(logit - best)
         tl.store(p_ids + o_r * TOP + i, e, mask=o_r < R)
-        tl.store(p_weights + o_r * TOP + i, w, mask=o_r < R)
-        hit = key == top[:, None]
+        tl.store(p_weights + o_r * TOP + i, tl.exp(logit - best), mask=o_r < R)
+        hit = o_e[None, :] == e[:, None]
         chosen = tl.where(hit, 1, chosen)
-        key = tl.where(hit, -0x7FFFFFFFFFFFFFFF, key)
-    union = tl.max(tl.where(m_x, chosen, 0), 0)
+        key = tl.where(hit, -0x80000000, key)
+    by = tl.sum(tl.where(m_x, chosen, 0) << o_r[:, None], 0)
+    union = (by > 0).to(tl.int32)
     rank = tl.cumsum(union, 0) - union
     distinct = tl.sum(union)
     tl.store(p_rank + o_e, rank, mask=m_e)
     tl.store(p_experts + rank, o_e, mask=union == 1)
-    tl.store(p_rows + rank, tl.sum(tl.where(m_x, chosen << o_r[:, None], 0), 0), mask=union == 1)
+    tl.store(p_rows + rank, by, mask=union == 1)
     if POOLED:
         tick = tl.load(p_tick)
         table = tl.load(p_table + o_e, mask=m_e, other=-1)
@@ -114,7 +129,11 @@ def _route(
         for i in range(misses):
             one = tl.min(tl.where(miss, o_e, BE))
             # the least recently used slot; one that served this step is no victim
-            age = tl.min(tl.where((o_s < SLOTS) & (used < tick), used * BS + o_s, 0x7FFFFFFFFFFFFFFF))
+            age = tl.min(
+                tl.where(
+                    (o_s < SLOTS) & (used < tick), used * BS + o_s, 0x7FFFFFFFFFFFFFFF
+                )
+            )
             found = age < 0x7FFFFFFFFFFFFFFF
             victim = (age % BS).to(tl.int32)
             slot = tl.where(found, victim, stage + i)
@@ -149,7 +168,9 @@ class Residency:
     stage: int
 
 
-def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: int) -> None:
+def route(
+    logits: Tensor, routes: Routes, residency: Residency | None, *, rows: int
+) -> None:
     """Choose the experts of `rows` <= 4 rows and plan their reads.
 
     logits [rows, E] fp32, any row stride; without `residency` expert e is in slot e. A missed expert gets the least
@@ -159,7 +180,9 @@ def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: 
     """
     experts, top = routes.rank.shape[0], routes.ids.shape[1]
     if not 1 <= rows <= 4 or logits.shape[1] != experts or logits.stride(1) != 1:
-        raise ValueError(f"logits {tuple(logits.shape)} for {rows} rows of {experts} experts")
+        raise ValueError(
+            f"logits {tuple(logits.shape)} for {rows} rows of {experts} experts"
+        )
     r = residency
     dummy = routes.head
     slots = 1 if r is None else r.owner.shape[0]
@@ -168,5 +191,5 @@ def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: 
         routes.misses, dummy if r is None else r.table, dummy if r is None else r.owner, dummy if r is None else r.used,
         dummy if r is None else r.counts, dummy if r is None else r.tick, logits.stride(0), 0 if r is None else r.stage,
         E=experts, TOP=top, R=rows, SLOTS=slots, POOLED=r is not None, BR=triton.next_power_of_2(rows),
-        BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), launch_pdl=PDL, num_warps=ROUTE_WARPS[0],
+        BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), launch_pdl=PDL, num_warps=ROUTE_WARPS[rows > 1],
     )  # fmt: skip
