@@ -191,5 +191,6 @@ def route(
         routes.misses, dummy if r is None else r.table, dummy if r is None else r.owner, dummy if r is None else r.used,
         dummy if r is None else r.counts, dummy if r is None else r.tick, logits.stride(0), 0 if r is None else r.stage,
         E=experts, TOP=top, R=rows, SLOTS=slots, POOLED=r is not None, BR=triton.next_power_of_2(rows),
-        BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), launch_pdl=PDL, num_warps=ROUTE_WARPS[rows > 1],
+        BE=triton.next_power_of_2(experts), BS=triton.next_power_of_2(slots), launch_pdl=PDL,
+        num_warps=ROUTE_WARPS[rows > 1],
     )  # fmt: skip
