@@ -81,9 +81,7 @@ def _route(
     o_r, o_e = tl.arange(0, BR), tl.arange(0, BE)
     m_e = o_e < E
     m_x = (o_r < R)[:, None] & m_e[None, :]
-    b_x = tl.load(
-        p_logits + o_r[:, None] * stride_logits + o_e[None, :], mask=m_x, other=0.0
-    )
+    b_x = tl.load(p_logits + o_r[:, None] * stride_logits + o_e[None, :], mask=m_x, other=0.0)
     bits = b_x.to(tl.int32, bitcast=True)
     # ascending as integers; the least of all stands for no logit
     key = tl.where(
@@ -95,12 +93,8 @@ def _route(
     chosen = tl.zeros([BR, BE], tl.int32)
     for i in tl.static_range(TOP):
         high = tl.max(key, 1)
-        e = tl.min(
-            tl.where(key == high[:, None], o_e[None, :], BE), 1
-        )  # of equal logits the lowest id
-        logit = tl.where(high >= 0, high, high ^ 0x7FFFFFFF).to(
-            tl.float32, bitcast=True
-        )
+        e = tl.min(tl.where(key == high[:, None], o_e[None, :], BE), 1)  # of equal logits the lowest id
+        logit = tl.where(high >= 0, high, high ^ 0x7FFFFFFF).to(tl.float32, bitcast=True)
         if i == 0:
             best = logit
         tl.store(p_ids + o_r * TOP + i, e, mask=o_r < R)
@@ -129,11 +123,7 @@ def _route(
         for i in range(misses):
             one = tl.min(tl.where(miss, o_e, BE))
             # the least recently used slot; one that served this step is no victim
-            age = tl.min(
-                tl.where(
-                    (o_s < SLOTS) & (used < tick), used * BS + o_s, 0x7FFFFFFFFFFFFFFF
-                )
-            )
+            age = tl.min(tl.where((o_s < SLOTS) & (used < tick), used * BS + o_s, 0x7FFFFFFFFFFFFFFF))
             found = age < 0x7FFFFFFFFFFFFFFF
             victim = (age % BS).to(tl.int32)
             slot = tl.where(found, victim, stage + i)
@@ -168,9 +158,7 @@ class Residency:
     stage: int
 
 
-def route(
-    logits: Tensor, routes: Routes, residency: Residency | None, *, rows: int
-) -> None:
+def route(logits: Tensor, routes: Routes, residency: Residency | None, *, rows: int) -> None:
     """Choose the experts of `rows` <= 4 rows and plan their reads.
 
     logits [rows, E] fp32, any row stride; without `residency` expert e is in slot e. A missed expert gets the least
@@ -180,9 +168,7 @@ def route(
     """
     experts, top = routes.rank.shape[0], routes.ids.shape[1]
     if not 1 <= rows <= 4 or logits.shape[1] != experts or logits.stride(1) != 1:
-        raise ValueError(
-            f"logits {tuple(logits.shape)} for {rows} rows of {experts} experts"
-        )
+        raise ValueError(f"logits {tuple(logits.shape)} for {rows} rows of {experts} experts")
     r = residency
     dummy = routes.head
     slots = 1 if r is None else r.owner.shape[0]
