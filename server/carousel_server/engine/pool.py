@@ -83,14 +83,10 @@ class ExpertPool:
 
     def fill(self, layer: int, experts: HostExperts) -> None:
         """Name a layer's experts and load the first `slots` of them."""
-        c = self.config
-        part = c.expert_width * c.hidden
         if self.scales is not None and experts.scales is not None:
             self.scales[layer].copy_(experts.scales)
-        slab = self.slabs[layer].slots
-        for e in range(self.slots):
-            for i, piece in enumerate(experts.parts[e]):
-                slab[e, i * part : (i + 1) * part].copy_(piece.reshape(-1), non_blocking=True)
+        for slot, parts in zip(self.slabs[layer].slots, experts.parts[: self.slots], strict=True):
+            self._copy(slot, parts)
         self.adopt(layer, experts)
 
     def adopt(self, layer: int, experts: HostExperts) -> None:
