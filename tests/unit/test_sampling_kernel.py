@@ -73,7 +73,7 @@ def cases(draw: st.DrawFn) -> tuple[Case, kernels.Work]:
 
 
 @given(cases())
-@settings(deadline=None, max_examples=50, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=80, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_a_selection_is_what_its_definition_says(drawn):
     case, buffers = drawn
     assert case.found(buffers) == case.wanted()

@@ -183,7 +183,7 @@ def _rank(p_params, valid):
     return tl.where((k < valid) & (tl.load(p_params + _TEMPERATURE) > 0.0), k, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["i", "shift_before", "shift"])
 def _narrow(
     p_params, p_keys, p_mass, p_at, p_sums, p_found, i, shift_before, shift, valid,
     BY_MASS: tl.constexpr, WAYS: tl.constexpr, BV: tl.constexpr, BC: tl.constexpr,
