@@ -101,4 +101,5 @@ def restart_api_server(namespace: Namespace) -> None:
             preexec_fn=lambda: os.setpriority(os.PRIO_PROCESS, 0, niceness),
         )
     record.write_text(f"{process.pid} {command[0]}\n")
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == niceness
     namespace.wait("the API server is back", lambda: namespace.cluster.kubectl("get", "--raw", "/readyz") == "ok", 60)
