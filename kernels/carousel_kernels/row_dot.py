@@ -2,9 +2,10 @@
 
 A program holds its rows of weights in registers, loaded in chunks of C columns before it waits for its input; every row
 of x passes over them. Lanes take four neighbouring columns of weights and of x alike, so x is read as it lies and no
-value moves between threads before the sums are complete. Each row has an accumulator of its own and the same order of
-additions whatever the number of rows: its result does not depend on its neighbours. Rows are fp32, weights as they are
-stored, sums fp32.
+value moves between threads before the sums are complete.
+Each row has an accumulator of its own and the same order of additions whatever the number of rows: its result does not
+depend on its neighbours. Products that are added are written as `tl.fma`: left to the compiler, some are fused and some
+not, depending on the number of rows. Rows are fp32, weights as they are stored, sums fp32.
 """
 
 import os

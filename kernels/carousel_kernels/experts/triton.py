@@ -80,8 +80,8 @@ def _gate_up(
                     x_u = x_g
                     if FP8:
                         x_g, x_u = x_g * tl.load(p_s + c), x_u * tl.load(p_s + NB * KB + c)
-                    b_g += g[c].to(tl.float32) * x_g[None, :]
-                    b_u += u[c].to(tl.float32) * x_u[None, :]
+                    b_g = tl.fma(g[c].to(tl.float32), x_g[None, :], b_g)
+                    b_u = tl.fma(u[c].to(tl.float32), x_u[None, :], b_u)
                 tl.store(p_hidden + (i_u * 4 + r) * I + o_n, silu(tl.sum(b_g, 1)) * tl.sum(b_u, 1), mask=m_n)
 
 
@@ -114,8 +114,8 @@ def _down(
     o_n = i_n * BN + tl.arange(0, BN)
     m_n = o_n < H
     o_w = tl.minimum(o_n, H - 1)[:, None]
-    p_o = p_part + i_u * 4 * H + o_n
-    if i_u == MOST:  # the shared expert, whose gate and up rows came with the router's product
+    if i_u == 0:  # the shared expert, first for it takes longest; its gate and up rows came with the router's product
+        p_o = p_part + MOST * 4 * H + o_n
         o_s = columns(CS)
         chain()
         for r in range(R):
@@ -124,9 +124,11 @@ def _down(
             for c in tl.static_range((IS + CS - 1) // CS):  # loaded for each row: held, they would double the registers
                 b_w = load_tile(p_shared + o_w * IS + o_s[None, :], o_s, c, IS, CS).to(tl.float32)
                 b_h = silu(load_chunk(p_g, o_s, c, IS, CS)) * load_chunk(p_g + IS, o_s, c, IS, CS)
-                b_y += b_w * b_h[None, :]
+                b_y = tl.fma(b_w, b_h[None, :], b_y)
             tl.store(p_o + r * H, tl.sum(b_y, 1), mask=m_n)
-    elif i_u < tl.load(p_head):
+    elif i_u <= tl.load(p_head):
+        i_u -= 1
+        p_o = p_part + i_u * 4 * H + o_n
         slot, rows = tl.load(p_slots + i_u).to(tl.int64), tl.load(p_rows + i_u)
         o_c = columns(C)
         KB: tl.constexpr = (I + C - 1) // C
@@ -141,7 +143,7 @@ def _down(
                     b_h = load_chunk(p_hidden + (i_u * 4 + r) * I, o_c, c, I, C)
                     if FP8:
                         b_h = b_h * tl.load(p_s + c)
-                    b_y += w[c].to(tl.float32) * b_h[None, :]
+                    b_y = tl.fma(w[c].to(tl.float32), b_h[None, :], b_y)
                 tl.store(p_o + r * H, tl.sum(b_y, 1), mask=m_n)
 
 
@@ -181,15 +183,15 @@ def _combine(
     p_p = p_part + (b_u * 4 + i_r)[:, None] * H + o_h[None, :]
     chain()
     b_p = tl.load(p_p, mask=m_i[:, None] & m_h[None, :], other=0.0)
-    b_y = tl.sum(b_p * b_w[:, None], 0)
+    b_y = tl.sum(tl.fma(b_p, b_w[:, None], 0.0), 0)
     opening = tl.sigmoid(tl.load(p_y + i_r * stride_y + E + 2 * IS))
-    b_y += opening * tl.load(p_part + (MOST * 4 + i_r) * H + o_h, mask=m_h, other=0.0)
+    b_y = tl.fma(tl.load(p_part + (MOST * 4 + i_r) * H + o_h, mask=m_h, other=0.0), opening, b_y)
     for c in tl.static_range(STREAMS):
         logit = 0.0
         for s in tl.static_range(STREAMS):
             logit += tl.load(p_mix + (s * R + i_r) * (LOWRANK + STREAMS) + LOWRANK + c)
         p_s = p_streams + (i_r * STREAMS + c) * H + o_h
-        b_s = tl.load(p_s, mask=m_h, other=0.0) + 2.0 * tl.sigmoid(logit / STREAMS) * b_y
+        b_s = tl.fma(b_y, 2.0 * tl.sigmoid(logit / STREAMS), tl.load(p_s, mask=m_h, other=0.0))
         tl.store(p_s, b_s, mask=m_h)
     if POOLED:  # the copies into the slots are complete: they may be found from now on
         if (i_h == 0) & (i_r == 0):

@@ -42,8 +42,8 @@ def _mix_down(
         more, larger = (), ()
         for r in tl.static_range(R):
             b_x = load_chunk(p_s + (r * STREAMS + i_c) * H, o_c, c, H, C)
-            more = append(more, acc[r] + b_w * (b_x * b_scale)[None, :])
-            larger = append(larger, squares[r] + b_x * b_x)
+            more = append(more, tl.fma(b_w, (b_x * b_scale)[None, :], acc[r]))
+            larger = append(larger, tl.fma(b_x, b_x, squares[r]))
         acc, squares = more, larger
     for r in tl.static_range(R):
         rstd = 1.0 / tl.sqrt(tl.sum(squares[r]) / H + eps)
@@ -109,8 +109,9 @@ def _mix_up(
     for r in tl.static_range(R):
         b_g = tl.zeros([STREAMS * BH, C], tl.float32)
         for c in tl.static_range((LOWRANK + C - 1) // C):
-            b_g += w[c].to(tl.float32) * narrow[r * ((LOWRANK + C - 1) // C) + c][None, :]
-        b_x = tl.sigmoid(tl.sum(b_g, 1)) * normed[r] * tl.load(p_rstd + r * STREAMS + o_j // BH)
+            b_g = tl.fma(w[c].to(tl.float32), narrow[r * ((LOWRANK + C - 1) // C) + c][None, :], b_g)
+        b_n = normed[r] * tl.load(p_rstd + r * STREAMS + o_j // BH)
+        b_x = tl.fma(tl.sigmoid(tl.sum(b_g, 1)), b_n, 0.0)
         tl.store(p_x + r * H + o_x, tl.sum(tl.reshape(b_x, [STREAMS, BH]), 0) / STREAMS, mask=o_x < H)
 
 

@@ -53,14 +53,14 @@ def _few_rows(
             b_x = load_chunk(p_x + r * stride_x, o_c, c, K, C)
             if SCALED:
                 b_x = b_x * tl.load(p_s + c)
-            more = append(more, acc[r] + b_w * b_x[None, :])
+            more = append(more, tl.fma(b_w, b_x[None, :], acc[r]))
         acc = more
     for r in tl.static_range(R):
         b_y = tl.sum(acc[r], 1)
         if INJECT:
             for c in tl.static_range(STREAMS):
                 p_o = p_streams + (r * STREAMS + c) * N + o_n
-                tl.store(p_o, tl.load(p_o, mask=m_n, other=0.0) + amounts[r * STREAMS + c] * b_y, mask=m_n)
+                tl.store(p_o, tl.fma(b_y, amounts[r * STREAMS + c], tl.load(p_o, mask=m_n, other=0.0)), mask=m_n)
         else:
             tl.store(p_out + r * stride_out + o_n, b_y, mask=m_n)
 
@@ -119,7 +119,7 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
 
 
 # rows of weights and warps of a program: rows of up to LONG columns; longer ones; FP8 with scales, which takes one warp
-SHORT, LONGER, SCALED = [2, 2], [4, 4], [4, 1]
+SHORT, LONGER, SCALED = [2, 2], [2, 8], [4, 1]
 LONG = 4096
 
 
