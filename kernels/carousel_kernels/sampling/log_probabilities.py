@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import PDL, chain, tile
+from carousel_kernels.row_dot import PDL, chain, tile, when
 
 MOST = 20  # best ids of a row
 _MOST, _LEAST = tl.constexpr(MOST), tl.constexpr(-(2**63))
@@ -57,7 +57,7 @@ def _rank(p_x, p_highest, p_sums, p_ranked, stride, valid, tiles, top, BV: tl.co
 
 @triton.jit(do_not_specialize=["top"])
 def _finish(
-    p_x, p_chosen, p_highest, p_sums, p_ranked, p_out, stride, tiles, top, BT: tl.constexpr, BM: tl.constexpr
+    p_x, p_chosen, p_highest, p_sums, p_ranked, p_out, stride, tiles, top, BT: tl.constexpr
 ):  # fmt: skip
     chain()
     i_r = tl.program_id(0)
@@ -71,16 +71,19 @@ def _finish(
     chosen = tl.maximum(tl.load(p_chosen + i_r), 0)
     p_out += i_r * (1 + 2 * _MOST)
     tl.store(p_out, tl.load(p_x + i_r.to(tl.int64) * stride + chosen).to(tl.float64) - whole)
-    o_m = tl.arange(0, BM)
-    m_m = m_t[:, None] & (o_m < top)[None, :]
-    b_rank = tl.load(p_ranked + (i_r * tiles + o_t[:, None]) * _MOST + o_m[None, :], mask=m_m, other=_LEAST)
+    p_ranked += (i_r * tiles + o_t) * _MOST
+    b_rank = tl.load(p_ranked, mask=when(m_t, top > 0), other=_LEAST)
+    b_taken = tl.zeros([BT], tl.int32)
     for i in range(top):
-        first = tl.max(tl.max(b_rank, 1), 0)
-        token = 0x7FFFFFFF - (first & 0xFFFFFFFF)
-        tl.store(p_out + 1 + i, token.to(tl.float64))
-        x = tl.load(p_x + i_r.to(tl.int64) * stride + token)
+        first = tl.max(b_rank)
+        key = (first >> 32).to(tl.int32)
+        x = tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
+        tl.store(p_out + 1 + i, (0x7FFFFFFF - (first & 0xFFFFFFFF)).to(tl.float64))
         tl.store(p_out + 1 + _MOST + i, x.to(tl.float64) - whole)
-        b_rank = tl.where(b_rank == first, _LEAST, b_rank)
+        won = b_rank == first
+        b_taken += won.to(tl.int32)
+        b_next = tl.load(p_ranked + b_taken, mask=m_t & won & (b_taken < top), other=_LEAST)
+        b_rank = tl.where(won, b_next, b_rank)
 
 
 def log_probabilities(logits: Tensor, chosen: Tensor, best: Best, *, valid: int, top: int) -> None:
@@ -97,5 +100,5 @@ def log_probabilities(logits: Tensor, chosen: Tensor, best: Best, *, valid: int,
     )  # fmt: skip
     _finish[(rows,)](
         logits, chosen, best.highest, best.sums, best.ranked, best.out, logits.stride(0), tiles, top,
-        BT=triton.next_power_of_2(tiles), BM=triton.next_power_of_2(MOST), launch_pdl=PDL, num_warps=8,
+        BT=triton.next_power_of_2(tiles), launch_pdl=PDL, num_warps=1,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, PDL, chain, tile, when
+from carousel_kernels.row_dot import PDL, chain, tile, when
 from carousel_kernels.sampling.reference import UNIT
 
 NAN, NONE = -1, -2  # instead of a token: a logit is no number, or every one is -inf
@@ -186,31 +186,28 @@ def _rank(p_params, valid):
 @triton.jit(do_not_specialize=["i", "shift_before", "shift"])
 def _narrow(
     p_params, p_keys, p_mass, p_at, p_sums, p_found, i, shift_before, shift, valid,
-    BY_MASS: tl.constexpr, WAYS: tl.constexpr, BV: tl.constexpr, BC: tl.constexpr,
+    BY_MASS: tl.constexpr, WAYS: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     chain()
     goal = tl.load(p_found + _P_GOAL) if BY_MASS else _rank(p_params, valid)
     if goal > 0:
-        low, above_ids, above_mass, _, _ = _settle(p_at, p_sums, i - 1, shift_before, goal, BY_MASS, WAYS)
         i_v = tl.program_id(0)
+        o_v = (i_v * BV + tl.arange(0, BV))[None, :]
+        m_v = o_v < valid
+        b_key = tl.load(p_keys + o_v, mask=m_v, other=-0x7FFFFFFF)
+        b_mass = tl.load(p_mass + o_v, mask=m_v, other=0)
+        low, above_ids, above_mass, _, _ = _settle(p_at, p_sums, i - 1, shift_before, goal, BY_MASS, WAYS)
         if i_v == 0:
             tl.store(p_at + 3 * i, low)
             tl.store(p_at + 3 * i + 1, above_ids)
             tl.store(p_at + 3 * i + 2, above_mass)
-        o_w = tl.arange(0, WAYS)
-        # a cut above all patterns is reached by none; only the last pass, of fewer bits than the others, has one
-        b_cut = tl.minimum(low + (o_w.to(tl.int64) << shift), 0x7FFFFFFF).to(tl.int32)
-        b_ids, b_sum = tl.zeros([WAYS, BC], tl.int32), tl.zeros([WAYS, BC], tl.int64)
-        for b in range(0, BV, BC):
-            o_v = i_v * BV + b + tl.arange(0, BC)
-            m_v = o_v < valid
-            b_key = tl.load(p_keys + o_v, mask=m_v, other=0)
-            b_mass = tl.load(p_mass + o_v, mask=m_v, other=0)
-            reached = (b_key[None, :] >= b_cut[:, None]) & m_v[None, :]
-            b_ids += reached.to(tl.int32)
-            b_sum += tl.where(reached, b_mass[None, :], 0)
-        tl.atomic_add(p_sums + 2 * i * WAYS + o_w, tl.sum(b_ids, 1).to(tl.int64))
-        tl.atomic_add(p_sums + (2 * i + 1) * WAYS + o_w, tl.sum(b_sum, 1))
+        if tl.max(tl.max(b_key, 1), 0) >= low:  # else no id of the tile reaches any cut
+            o_w = tl.arange(0, WAYS)
+            # a cut above all patterns is reached by none; only the last pass, of fewer bits than the others, has one
+            b_cut = tl.minimum(low + (o_w.to(tl.int64) << shift), 0x7FFFFFFF).to(tl.int32)
+            reached = (b_key >= b_cut[:, None]) & m_v
+            tl.atomic_add(p_sums + 2 * i * WAYS + o_w, tl.sum(reached.to(tl.int32), 1).to(tl.int64))
+            tl.atomic_add(p_sums + (2 * i + 1) * WAYS + o_w, tl.sum(tl.where(reached, b_mass, 0), 1))
 
 
 @triton.jit
@@ -327,7 +324,7 @@ def choose(
         for i, before, shift in w.passes():
             _narrow[(tiles,)](
                 params, w.keys, w.mass, w.at[search], w.sums[search], w.found, i, before, shift, valid,
-                BY_MASS=by_mass, WAYS=ways, BV=bv, BC=min(bv, 4096 if INTERPRETED else 32), launch_pdl=PDL, num_warps=4,
+                BY_MASS=by_mass, WAYS=ways, BV=bv, launch_pdl=PDL, num_warps=8,
             )  # fmt: skip
         if not by_mass:
             _turn[(1,)](params, w.at[0], w.sums[0], w.found, passes, valid, WAYS=ways, launch_pdl=PDL, num_warps=1)
