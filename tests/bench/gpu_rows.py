@@ -105,14 +105,15 @@ def mixes(quick: bool) -> Iterator[Case]:
 
     each = 2 * (rank + n) * n * width
     wide, mixed = low.view(3, 1, -1), (gate.view(3, n, width) * normed).mean(1)
+    before = list(hyper_connection.MIX_DOWN), list(hyper_connection.MIX_UP)
     for block in ([4, 4], [8, 4], [8, 8], [2, 2], [4, 8]):
         hyper_connection.MIX_DOWN[:] = block
         yield Case("mix down", block, lambda _: each, copies, down, lambda r: parts(r).sum(0)[:, None], wide)
-    hyper_connection.MIX_DOWN[:] = [4, 4]
+    hyper_connection.MIX_DOWN[:] = before[0]
     for block in ([8, 4], [16, 4], [4, 4], [8, 8], [16, 8], [2, 1]):
         hyper_connection.MIX_UP[:] = block
         yield Case("mix down and up", block, lambda _: 2 * each, copies, both, lambda r: x[:r], mixed)
-    hyper_connection.MIX_UP[:] = [8, 4]
+    hyper_connection.MIX_UP[:] = before[1]
 
 
 def routed(quick: bool) -> Iterator[Case]:
@@ -161,10 +162,11 @@ def routed(quick: bool) -> Iterator[Case]:
             s_out = s[200:].view(20, 5).repeat_interleave(128, 0).repeat_interleave(128, 1)
             gate, up = (v[: 2 * inner * width].view(2, inner, width) * s_in) @ x[r].double()
             wanted[r] += share[j] * ((v[2 * inner * width :].view(width, inner) * s_out) @ (silu(gate) * up))
-    for gate_up, down in ((2, 8), (1, 8), (2, 4), (2, 16), (4, 8)):
-        experts.GATE_UP[:], experts.DOWN[:] = [gate_up, 1], [down, 1]
+    before = list(experts.GATE_UP), list(experts.DOWN)
+    for gate_up, down in ((2, 8), (1, 8), (1, 4), (1, 16), (2, 16)):
+        experts.GATE_UP[:], experts.DOWN[:] = [gate_up] * 2, [down] * 2
         yield Case("experts", (gate_up, down), nbytes, copies, call, lambda r: streams[:r, 0], wanted)
-    experts.GATE_UP[:], experts.DOWN[:] = [2, 1], [8, 1]
+    experts.GATE_UP[:], experts.DOWN[:] = before
 
 
 def cases(quick: bool) -> Iterator[Case]:

@@ -21,11 +21,11 @@ from tests.bench.gpu_random_model import build, released
 
 CHOICES: list[tuple[str, list[Any], list[list[Any]]]] = [
     ("short", linear.SHORT, [[2, 2], [2, 1], [4, 4], [2, 4]]),
-    ("long", linear.LONGER, [[4, 4], [2, 4], [4, 8], [8, 8]]),
+    ("long", linear.LONGER, [[2, 8], [4, 4], [2, 4], [4, 8]]),
     ("mix up", hyper_connection.MIX_UP, [[8, 4], [16, 4], [4, 4], [16, 8]]),
     ("mix down", hyper_connection.MIX_DOWN, [[4, 4], [8, 4], [8, 8], [2, 2]]),
     ("gate up", experts.GATE_UP, [[2, 1], [1, 1], [4, 1]]),
-    ("down", experts.DOWN, [[8, 1], [4, 1], [16, 1]]),
+    ("down", experts.DOWN, [[8, 8], [4, 8], [16, 8]]),
     ("route warps", router.ROUTE_WARPS, [[4, 8], [1, 8], [2, 8], [8, 8]]),
 ]
 

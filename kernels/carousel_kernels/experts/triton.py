@@ -26,7 +26,7 @@ from carousel_kernels.row_dot import (
     tile,
 )
 
-GATE_UP, DOWN = [2, 1], [8, 1]  # rows of weights and warps of a program; FP8 takes one warp
+GATE_UP, DOWN = [2, 1], [8, 8]  # rows of weights of a program, which is one warp: for one row, for more rows
 BLOCK = LANES  # values a side of an FP8 scale block
 
 
@@ -253,16 +253,16 @@ def few_rows(
     inner, shared = slab.width, shared_down.shape[1]
     fp8 = slab.scales is not None
     scales = x if slab.scales is None else slab.scales
-    bn, warps = min(BLOCK, tile(inner, GATE_UP[0], 128)), GATE_UP[1]
+    bn = min(BLOCK, tile(inner, GATE_UP[rows > 1], 128))
     _gate_up[(triton.cdiv(inner, bn), most)](
         x, slab.slots, scales, hidden, routes.head, routes.experts, routes.slots, routes.rows, x.stride(0),
-        H=width, I=inner, R=rows, FP8=fp8, BN=bn, C=chunk(width, warps, fp8), launch_pdl=PDL, num_warps=warps,
+        H=width, I=inner, R=rows, FP8=fp8, BN=bn, C=chunk(width, 1, fp8), launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
-    bn, warps = min(BLOCK, tile(width, DOWN[0], 128)), DOWN[1]
+    bn = min(BLOCK, tile(width, DOWN[rows > 1], 128))
     _down[(triton.cdiv(width, bn), most + 1)](
         hidden, slab.slots, scales, part, routes.head, routes.experts, routes.slots, routes.rows, y, shared_down,
         y.stride(0), H=width, I=inner, IS=shared, E=experts, R=rows, MOST=most, FP8=fp8, BN=bn,
-        C=chunk(inner, warps, fp8), CS=chunk(shared, warps), launch_pdl=PDL, num_warps=warps,
+        C=chunk(inner, 1, fp8), CS=chunk(shared, 1), launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
     n = streams.shape[1]
     bh = tile(width, 64, 512)
