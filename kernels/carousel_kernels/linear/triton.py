@@ -118,15 +118,18 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
         )
 
 
-# rows of weights and warps of a program: rows of up to LONG columns; longer ones; FP8 with scales, which takes one warp
-SHORT, LONGER, SCALED = [2, 2], [2, 8], [4, 1]
+# rows of weights and warps of a program, for rows of up to LONG columns and for longer ones
+SHORT, LONGER = [2, 2], [2, 8]
+SCALED = [4, 2]  # the same of FP8 with scales, where a program is one warp: rows of weights for short and for long ones
 LONG = 4096
 
 
 def _block(out: int, width: int, scaled: bool) -> tuple[int, int]:
     if INTERPRETED:
         return min(tile(out, 8, 256), LANES), 4
-    rows, warps = SCALED if scaled else SHORT if width <= LONG else LONGER
+    if scaled:
+        return SCALED[width > LONG], 1
+    rows, warps = SHORT if width <= LONG else LONGER
     return rows, warps
 
 
