@@ -19,6 +19,7 @@ SMALL_TABLE = 256 * 2**20  # bytes of an n-gram table up to which it is copied t
 EXACT_PARAMETERS = 10**9  # models below this keep activations and caches in fp32 on the GPU: it costs them nothing
 SLOT_BYTES = 12  # the owner and the last use of a pool slot
 LOADING, LOADING_BUFFERS = 64 * 2**20, 4  # bytes of a buffer that experts pass on their way to the GPU, and its number
+FP8_SIDE = 128  # rows and columns of an FP8 weight that share one scale
 ALIGNMENT = 16  # bytes: what the GPU copies experts by, so where they begin in host memory
 
 
@@ -117,12 +118,31 @@ def pool_bytes(shape: ModelShape, layers: int, slots: int) -> int:
     return layers * slots * s.expert_bytes + known + (layers * (SLOT_BYTES * slots + 16) if slots < s.experts else 0)
 
 
-def weight_bytes(shape: ModelShape, drafts: int) -> int:
-    """Dense weights of the GPU engine: matrices as stored, vectors widened to fp32, and the hash's constants."""
+def weight_bytes(shape: ModelShape, drafts: int, *, fp8: bool = False) -> int:
+    """Dense weights of the GPU engine: matrices as stored, vectors widened to fp32, and the hash's constants.
+
+    fp8: the projections of DeltaNet and attention quantised, with an fp32 scale a block.
+    """
     vectors = shape.vector_params(drafts=drafts > 0)
     matrices = shape.dense_params - (0 if drafts > 0 else shape.draft_params) - vectors
     tables = shape.ple_dim // shape.ngram_width if shape.ple_layers else 0
-    return matrices * shape.dense_element_bytes + 4 * vectors + 8 * shape.ple_layers * (shape.ngram_size + 2 * tables)
+    found = matrices * shape.dense_element_bytes + 4 * vectors + 8 * shape.ple_layers * (shape.ngram_size + 2 * tables)
+    return found - (fp8_saving(shape, drafts) if fp8 else 0)
+
+
+def fp8_saving(shape: ModelShape, drafts: int) -> int:
+    """What engine/weights.py's `with_fp8` saves in all layers."""
+    s = shape
+    values, heads = s.linear_value_heads * s.linear_value_dim, s.heads * s.head_dim
+    delta = s.mixed_channels + values + 2 * s.linear_value_heads, values
+    attention = 2 * (heads + s.kv_heads * s.head_dim) + (s.index_heads + 1) * s.index_dim, heads
+    layers = s.attention_layers + (s.mtp_layers if drafts > 0 else 0)
+
+    def block(project: int, inner: int) -> int:
+        scales = _over(s.hidden, FP8_SIDE) * (_over(project, FP8_SIDE) + _over(inner, FP8_SIDE))
+        return s.hidden * (project + inner) * (s.dense_element_bytes - 1) - 4 * scales
+
+    return s.linear_layers * block(*delta) + layers * block(*attention)
 
 
 def table_bytes(shape: ModelShape) -> tuple[int, int]:

@@ -165,6 +165,7 @@ def start_engine(sketch: Blueprint, progress: Callable[[float, str], None]) -> E
         expert_pool_bytes=settings.expert_pool_bytes,
         prefill_rows=settings.prefill_chunk or 1024,
         saved_bytes=(limits.checkpoint_bytes or 0) + (limits.prefix_cache.bytes or 0),
+        dense_fp8=settings.weights == "fp8",
         progress=further,
     )
 

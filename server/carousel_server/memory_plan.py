@@ -131,6 +131,8 @@ def plan(
             }
         )
         gpu, streamed = (), False
+        if engine.weights == "fp8":
+            errors.append("engine.weights is fp8: on the CPU weights are fp32, leave it unset")
     host = _host(shape, filled, chosen, device, context, state, streamed)
     total = sum(row.bytes for row in host)
     if host_bytes is not None and total > host_bytes:
@@ -167,7 +169,10 @@ def _gpu(
 ) -> tuple[tuple[Row, ...], EngineSettings, bool, list[str]]:
     """Rows of the GPU, settings as chosen, whether experts are streamed, and what does not fit."""
     layers, top = allocations.expert_layers(shape, engine.drafts), shape.experts_per_token
-    dense, table = allocations.weight_bytes(shape, engine.drafts), allocations.table_bytes(shape)[1]
+    dense, table = (
+        allocations.weight_bytes(shape, engine.drafts, fp8=engine.weights == "fp8"),
+        allocations.table_bytes(shape)[1],
+    )
 
     def streams(experts: int) -> int:
         return shape.expert_bytes * allocations.area_slots(shape.experts, top, experts)
@@ -197,7 +202,12 @@ def _gpu(
     chunk = engine.prefill_chunk or (1024 if experts == shape.experts else 4096)
     slots, experts, scratch = layout(chunk)
     rows = (
-        Row("dense weights", dense, "everything outside routed experts and n-gram table, vectors in fp32"),
+        Row(
+            "dense weights",
+            dense,
+            "everything outside routed experts and n-gram table, vectors in fp32"
+            + (", projections of DeltaNet and attention in FP8" if engine.weights == "fp8" else ""),
+        ),
         Row("n-gram table", table, "small enough for the GPU" if table else "in host memory"),
         Row("scratch", scratch, f"one prefill chunk of {chunk} tokens at a context of {context}, and a step's buffers"),
         Row("state slots", state.once + slots * state.slot, f"{slots} sequences of {context} tokens"),
@@ -218,8 +228,10 @@ def _gpu(
             f"each of {layers} layers need {human_bytes(least)}"
         )
     stored = "fp32" if shape.dense_element_bytes == 4 else "bf16"
-    if engine.weights not in (None, stored):
-        errors.append(f"engine.weights is {engine.weights}: only the checkpoint's {stored} is built, leave it unset")
+    if engine.weights not in (None, stored, "fp8"):
+        errors.append(
+            f"engine.weights is {engine.weights}: only the checkpoint's {stored} and fp8 are built, leave it unset"
+        )
     if memory is not None and total > memory:
         errors.append(
             f"GPU memory: planned {human_bytes(total)} of {human_bytes(memory)} ({total - memory} bytes too many): "

@@ -1,14 +1,16 @@
 """Checkpoints from files through the GPU engine, against the CPU engine with the same files. Runs on any device."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from carousel_server.engine import load
+from carousel_server.engine.weights import Attention, Block, Delta, Packer
 
 from tests.model.engine_kit import GREEDY, kept_logits, random_ids
-from tests.model.oracle.make_fp8 import make_fp8
+from tests.model.oracle.make_fp8 import make_fp8, quantize, widen
 from tests.model.oracle.make_tiny import make_tiny
 
 
@@ -21,6 +23,20 @@ def released_layout(folder: Path, *, layers: int = 4) -> Path:
     config = json.loads((found / "config.json").read_text())
     (found / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
     return found
+
+
+class Rounded(Packer):
+    """The CPU engine's weights, the projections of DeltaNet and attention rounded to FP8 by the oracle's definition."""
+
+    def _delta(self, p: str) -> Delta:
+        return self._rounded(super()._delta(p))
+
+    def _attention(self, p: str) -> Attention:
+        return self._rounded(super()._attention(p))
+
+    def _rounded(self, block: Block) -> Block:
+        project, out = (self._fastest(widen(*quantize(matrix))) for matrix in (block.project, block.out))
+        return replace(block, project=project, out=out)
 
 
 def compare(folder: Path, gpu: Any, *, rows: int, steps: int) -> float:

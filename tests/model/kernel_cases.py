@@ -82,14 +82,18 @@ def linear_few(device: str, rows: int, out: int, width: int, dtype: torch.dtype)
 
 
 def linear_many(device: str, rows: int, out: int, width: int, dtype: torch.dtype, exact: bool) -> None:
+    """FP8 weights have block scales."""
     draw = Draw(device)
     weight = draw(out, width, std=width**-0.5, dtype=dtype)
     x = draw(rows, width + 16)[:, :width]
     if not exact:
         x = x.to(torch.bfloat16)
-    got = linear.many_rows(x, weight)
-    close(got, x.double() @ weight.double().T, 1e-5, "many_rows")
-    assert torch.equal(got[rows // 2 :], linear.many_rows(x[rows // 2 :], weight)), "a row depends on its place"
+    scale = 1 + draw(-(-out // 128), -(-width // 128), std=0.2) if dtype == FP8 else None
+    wide = weight if scale is None else dequantize(weight, scale)
+    got = linear.many_rows(x, weight, scale=scale)
+    close(got, x.double() @ wide.double().T, 1e-5, "many_rows")
+    again = linear.many_rows(x[rows // 2 :], weight, scale=scale)
+    assert torch.equal(got[rows // 2 :], again), "a row depends on its place"
 
 
 def hyper(device: str, rows: int, n: int, width: int, rank: int, dtype: torch.dtype) -> None:

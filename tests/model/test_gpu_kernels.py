@@ -27,9 +27,10 @@ def test_few_rows_times_a_matrix_is_the_product_and_rows_do_not_see_each_other(r
     cases.linear_few("cuda", rows, out, width, dtype)
 
 
+@pytest.mark.parametrize("dtype", [BF16, FP8])
 @pytest.mark.parametrize(("rows", "out", "width", "exact"), [(70, 90, 100, True), (1000, 16480, 2560, False)])
-def test_many_rows_times_a_matrix_is_the_product_whatever_the_rows_place(rows, out, width, exact):
-    cases.linear_many("cuda", rows, out, width, BF16, exact)
+def test_many_rows_times_a_matrix_is_the_product_whatever_the_rows_place(rows, out, width, exact, dtype):
+    cases.linear_many("cuda", rows, out, width, dtype, exact)
 
 
 @pytest.mark.parametrize(("rows", "width", "rank"), [(1, 60, 7), (4, 2560, 320), (3, 2560, 320), (2, 100, 33)])

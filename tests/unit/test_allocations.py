@@ -94,7 +94,10 @@ def test_the_expert_pool_and_its_areas_are_planned_to_the_byte(
 
 @pytest.mark.parametrize("kind", ["embedded", "fp32", "fp8"])
 @pytest.mark.parametrize("drafts", [0, 2])
-def test_the_dense_weights_on_the_gpu_are_planned_to_the_byte(kind: str, drafts: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dense_fp8", [False, True], ids=["as stored", "quantised"])
+def test_the_dense_weights_on_the_gpu_are_planned_to_the_byte(
+    kind: str, drafts: int, dense_fp8: bool, tmp_path: Path
+) -> None:
     folder = EMBEDDED if kind == "embedded" else make_tiny(tmp_path / "tiny", layers=4)
     if kind == "fp8":
         bf16 = make_tiny(tmp_path / "bf16", layers=4, dtype="bfloat16")
@@ -103,8 +106,8 @@ def test_the_dense_weights_on_the_gpu_are_planned_to_the_byte(kind: str, drafts:
     released_as = {"quantization_config": {"quant_method": "fp8"}} if kind == "fp8" else {}
     shape = ModelShape.from_config(json.loads((folder / "config.json").read_text()) | released_as)
     dense = torch.float32 if kind == "fp32" else torch.bfloat16
-    packed = RowMajor(checkpoint, META, dense, drafts=drafts > 0, expand_bytes=0).pack()
-    assert allocations.weight_bytes(shape, drafts) == nbytes(on_the_device(packed))
+    packed = RowMajor(checkpoint, META, dense, drafts=drafts > 0, dense_fp8=dense_fp8).pack()
+    assert allocations.weight_bytes(shape, drafts, fp8=dense_fp8) == nbytes(on_the_device(packed))
     shards = sum(checkpoint.tensor(name).nbytes for name in checkpoint.expected if ".shard_" in name)
     assert allocations.table_bytes(shape) == (0, shards)
 

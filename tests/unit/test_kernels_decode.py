@@ -14,8 +14,9 @@ def test_few_rows_times_a_matrix_is_the_product_and_rows_do_not_see_each_other(r
     cases.linear_few("cpu", rows, out, width, dtype)
 
 
-def test_many_rows_times_a_matrix_is_the_product_whatever_the_rows_place():
-    cases.linear_many("cpu", 70, 90, 100, F32, True)
+@pytest.mark.parametrize(("out", "width", "dtype"), [(90, 100, F32), (300, 200, FP8)])
+def test_many_rows_times_a_matrix_is_the_product_whatever_the_rows_place(out, width, dtype):
+    cases.linear_many("cpu", 70, out, width, dtype, True)
 
 
 @pytest.mark.parametrize(("rows", "width", "rank"), [(1, 60, 7), (4, 100, 33)])

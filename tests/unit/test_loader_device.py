@@ -58,6 +58,7 @@ def test_a_gpu_is_taken_and_given_the_sizes_of_the_plan(choice: Any, told: dict[
         "expert_pool_bytes": planned.engine.expert_pool_bytes,
         "prefill_rows": planned.engine.prefill_chunk,
         "saved_bytes": (planned.limits.checkpoint_bytes or 0) + (planned.limits.prefix_cache.bytes or 0),
+        "dense_fp8": False,
     }
     assert planned.engine.expert_pool_bytes == 9 * 16 * 3 * 64 * 256 * 2
 
@@ -65,12 +66,17 @@ def test_a_gpu_is_taken_and_given_the_sizes_of_the_plan(choice: Any, told: dict[
 @pytest.mark.usefixtures("gpu")
 def test_settings_for_the_pool_the_chunk_and_the_slots_reach_the_engine(told: dict[str, Any]) -> None:
     settings = EngineSettings(
-        context_tokens=1024, expert_pool_bytes=5 * 2**20, prefill_chunk=256, gpu_state_slots=2, drafts=1
+        context_tokens=1024,
+        expert_pool_bytes=5 * 2**20,
+        prefill_chunk=256,
+        gpu_state_slots=2,
+        drafts=1,
+        weights="fp8",
     )
     loaded(replace(SOURCE, settings=settings))
     experts = told["expert_pool_bytes"] // (9 * 3 * 64 * 256 * 2)
     assert (experts, told["expert_pool_bytes"] <= 5 * 2**20) == (5, True)
-    assert (told["prefill_rows"], told["slots"], told["drafts"]) == (256, 2, 1)
+    assert (told["prefill_rows"], told["slots"], told["drafts"], told["dense_fp8"]) == (256, 2, 1, True)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -86,6 +92,12 @@ def test_a_plan_counts_what_is_free_on_the_gpu_and_ends_with_78_beyond_it(monkey
         blueprint(SOURCE)
     assert caught.value.code == 78
     assert "state slots" in str(caught.value), "the table comes with it"
+
+
+def test_fp8_projections_on_the_cpu_end_with_78() -> None:
+    with pytest.raises(StartError, match=r"does not fit: engine\.weights is fp8: on the CPU") as caught:
+        blueprint(replace(SOURCE, device="cpu", settings=EngineSettings(weights="fp8")))
+    assert caught.value.code == 78
 
 
 def test_without_a_gpu_auto_takes_the_cpu_and_cuda_ends_with_70(

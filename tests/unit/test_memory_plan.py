@@ -184,9 +184,31 @@ def test_without_drafts_the_draft_heads_experts_and_caches_are_not_planned():
 
 
 def test_a_type_of_dense_weights_that_is_not_built_is_refused():
-    found = plan(FP8, Limits(), EngineSettings(weights="fp8"), device="cuda", gpu_bytes=H200)
-    assert "engine.weights is fp8" in found.errors[0]
+    fp32 = replace(FP8, dense_element_bytes=4)
+    found = plan(fp32, Limits(), EngineSettings(weights="bf16"), device="cuda", gpu_bytes=H200)
+    assert "engine.weights is bf16: only the checkpoint's fp32 and fp8 are built" in found.errors[0]
     assert plan(FP8, Limits(), EngineSettings(weights="bf16"), device="cuda", gpu_bytes=H200).fits
+
+
+def test_fp8_projections_halve_their_bytes_and_leave_them_to_the_pool():
+    """By hand: 36 DeltaNet layers of [16480, 2560] and [2560, 6144], 12 of attention and the draft head's with
+    [13952, 2560] and [2560, 6144]; 129 * 20 + 20 * 48 and 109 * 20 + 20 * 48 scales."""
+    stored, fp8 = (
+        plan(FP8, Limits(), EngineSettings(weights=kind), device="cuda", gpu_bytes=48 * GiB) for kind in (None, "fp8")
+    )
+    assert stored.fits
+    assert fp8.fits
+    saved = 36 * (2560 * (16480 + 6144) - 4 * 3540) + 13 * (2560 * (13952 + 6144) - 4 * 3140)
+    assert rows_by_key(stored.gpu)["dense weights"] - rows_by_key(fp8.gpu)["dense weights"] == saved
+    assert (
+        rows_by_key(fp8.gpu)["expert pool"] - rows_by_key(stored.gpu)["expert pool"] > saved - 2 * 49 * FP8.expert_bytes
+    )
+    assert ["FP8" in next(r.note for r in p.gpu if r.key == "dense weights") for p in (stored, fp8)] == [False, True]
+    assert stored.digest != fp8.digest
+
+
+def test_fp8_projections_are_refused_on_the_cpu():
+    assert "engine.weights is fp8: on the CPU" in tiny(settings=EngineSettings(weights="fp8")).errors[0]
 
 
 def test_a_small_ngram_table_is_on_the_gpu_and_a_large_one_in_host_memory():

@@ -2,8 +2,24 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 BLOCK = 128  # rows and columns that share one scale
+LARGEST = 448.0  # of float8_e4m3fn
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The FP8 weight and its scales, as `dequantize` takes them: the largest value of a block becomes LARGEST.
+
+    weight [out, in] in any floating type. A block of zeros has the scale 1.
+    """
+    rows, columns = weight.shape
+    padded = pad(weight.float(), (0, -columns % BLOCK, 0, -rows % BLOCK)).contiguous()
+    blocks = padded.view(padded.shape[0] // BLOCK, BLOCK, padded.shape[1] // BLOCK, BLOCK)
+    most = blocks.abs().amax((1, 3))
+    scale = torch.where(most == 0, 1.0, most / LARGEST)
+    values = (blocks / scale[:, None, :, None]).view_as(padded)[:rows, :columns]
+    return values.to(torch.float8_e4m3fn).contiguous(), scale
 
 
 def dequantize(weight: Tensor, scale: Tensor) -> Tensor:

@@ -137,6 +137,7 @@ def _block(out: int, width: int, scaled: bool) -> tuple[int, int]:
 def _many_rows(
     p_x,
     p_w,
+    p_scale,
     p_out,
     M,
     N,
@@ -144,6 +145,7 @@ def _many_rows(
     stride_x,
     stride_out,
     EXACT: tl.constexpr,
+    SIDE: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
@@ -161,12 +163,17 @@ def _many_rows(
     o_k = tl.arange(0, BK)
     p_a = p_x + o_m[:, None].to(tl.int64) * stride_x + o_k[None, :]
     p_b = p_w + o_n[None, :].to(tl.int64) * K + o_k[:, None]
+    if SIDE:  # the tile lies in one row of blocks of that side, its steps in one block each
+        p_s = p_scale + i_n * BN // SIDE * tl.cdiv(K, SIDE)
     acc = tl.zeros([BM, BN], tl.float32)
     for k in tl.range(0, K, BK):
         m_k = o_k < K - k
         b_a = tl.load(p_a, mask=(o_m < M)[:, None] & m_k[None, :], other=0.0)
         b_b = tl.load(p_b, mask=(o_n < N)[None, :] & m_k[:, None], other=0.0)
-        if EXACT:
+        if SIDE:
+            b_p = tl.dot(b_a, b_b.to(b_a.dtype), input_precision="ieee")
+            acc += b_p * tl.load(p_s + k // SIDE)
+        elif EXACT:
             acc = tl.dot(b_a.to(tl.float32), b_b.to(tl.float32), acc, input_precision="ieee")
         else:
             acc = tl.dot(b_a, b_b.to(b_a.dtype), acc)
@@ -176,10 +183,18 @@ def _many_rows(
     tl.store(p_o, acc.to(p_out.dtype.element_ty), mask=(o_m < M)[:, None] & (o_n < N)[None, :])
 
 
-def many_rows(x: Tensor, weight: Tensor, out: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+def many_rows(
+    x: Tensor,
+    weight: Tensor,
+    out: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    *,
+    scale: Tensor | None = None,
+) -> Tensor:
     """`x @ weight.T` for x [T, K] fp32 (IEEE products) or bf16 (tensor cores); weight [N, K]; sums fp32.
 
     The order of the sums is fixed by K alone: a row's result does not depend on T or on its place. Returns [T, N].
+    scale [ceil(N / 128), ceil(K / 128)] fp32 multiplies blocks of an FP8 weight: the sums over a block's columns.
     """
     rows, width = x.shape
     if x.stride(1) != 1 or not weight.is_contiguous() or weight.shape[1] != width:
@@ -189,10 +204,12 @@ def many_rows(x: Tensor, weight: Tensor, out: Tensor | None = None, dtype: torch
     exact = x.dtype == torch.float32
     bm, bn, bk, warps, stages = (64, 64, 32, 4, 2) if exact else (128, 128, 64, 8, 3)
     if INTERPRETED:
-        bm, bn, bk = min(256, max(16, triton.next_power_of_2(rows))), tile(weight.shape[0], 64, 512), 128
+        most = 512 if scale is None else LANES
+        bm, bn, bk = min(256, max(16, triton.next_power_of_2(rows))), tile(weight.shape[0], 64, most), LANES
     grid = (triton.cdiv(rows, bm) * triton.cdiv(weight.shape[0], bn),)
     _many_rows[grid](
-        x, weight, out, rows, weight.shape[0], width, x.stride(0), out.stride(0),
-        EXACT=exact, BM=bm, BN=bn, BK=bk, GROUP=8, launch_pdl=PDL, num_warps=warps, num_stages=stages,
+        x, weight, x if scale is None else scale, out, rows, weight.shape[0], width, x.stride(0), out.stride(0),
+        EXACT=exact, SIDE=0 if scale is None else LANES, BM=bm, BN=bn, BK=bk, GROUP=8, launch_pdl=PDL, num_warps=warps,
+        num_stages=stages,
     )  # fmt: skip
     return out

@@ -41,6 +41,7 @@ def load(
     expert_pool_bytes: int | None = None,
     prefill_rows: int = 1024,
     saved_bytes: int = 0,
+    dense_fp8: bool = False,
     progress: Callable[[float, str], None] | None = None,
 ) -> "TorchEngine | GpuEngine": ...
 def load(
@@ -54,6 +55,7 @@ def load(
     expert_pool_bytes: int | None = None,
     prefill_rows: int = 1024,
     saved_bytes: int = 0,
+    dense_fp8: bool = False,
     progress: Callable[[float, str], None] | None = None,
 ) -> "TorchEngine | GpuEngine":
     """Check a checkpoint, map it and build an engine: on the CPU in float32, or on the GPU in the checkpoint's types.
@@ -61,8 +63,8 @@ def load(
     context_tokens None: 32768 or the checkpoint's maximum, whichever is smaller; slots: live sequences, allocated at
     once; drafts: 0 .. 3, ignored without a draft head; threads None: what quota and affinity give. On the GPU only:
     expert_pool_bytes None: every expert resident; prefill_rows: prompt rows of one pass; saved_bytes: host memory made
-    ready at once for suspended sequences and snapshots; progress(share, what): told
-    what begins, share 0 .. 1.
+    ready at once for suspended sequences and snapshots; dense_fp8: projections of DeltaNet and attention quantised;
+    progress(share, what): told what begins, share 0 .. 1.
     Raises CheckpointError (config.py) for a faulty checkpoint or an impossible context; nothing stays loaded then.
     """
     if device == "cuda":
@@ -76,6 +78,7 @@ def load(
             expert_pool_bytes=expert_pool_bytes,
             prefill_rows=prefill_rows,
             saved_bytes=saved_bytes,
+            dense_fp8=dense_fp8,
             progress=progress,
         )
     from carousel_server.engine.start import start

@@ -112,7 +112,7 @@ class Forward:
         else:
             assert isinstance(layer.block, Attention)
             inner = self._attention(layer.block, slots, x, where)
-        linear.few_rows_inject(inner, layer.block.out, streams, part)
+        linear.few_rows_inject(inner, layer.block.out, streams, part, scale=layer.block.out_scale)
         part = self._mix(layer.experts_mixer, streams, x)
         c, w = self.config, layer.experts
         y = b.routed[:rows, : w.project.shape[0]]
@@ -146,7 +146,7 @@ class Forward:
     def _delta(self, w: Delta, slots: DeltaSlots, x: Tensor, where: Tensor) -> Tensor:
         c, rows = self.config, x.shape[0]
         y = self._y(rows, w.project.shape[0])
-        linear.few_rows(x, w.project, y)
+        linear.few_rows(x, w.project, y, scale=w.project_scale)
         o = self.buffers.rule.view(-1)[: rows * c.delta_width].view(rows, c.delta_value_heads, c.delta_value_dim)
         gated_delta.step(
             y, slots.ring, slots.replay, slots.states, w.taps, w.decay, w.dt_bias, o, where, self.state.applied,
@@ -159,7 +159,7 @@ class Forward:
     def _attention(self, w: Attention, slots: AttentionSlots, x: Tensor, where: Tensor) -> Tensor:
         b, c, rows = self.buffers, self.config, x.shape[0]
         y = self._y(rows, w.project.shape[0])
-        linear.few_rows(x, w.project, y)
+        linear.few_rows(x, w.project, y, scale=w.project_scale)
         scales = (w.q_scale, w.k_scale, w.index_q_scale, w.index_k_scale)
         attention_input.prepare(
             y, b.q[:rows], b.index_q[:rows], slots.keys, slots.values, slots.tail, slots.index_keys, scales,

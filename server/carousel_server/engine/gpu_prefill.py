@@ -77,7 +77,7 @@ class Prefill:
         else:
             assert isinstance(layer.block, Attention)
             inner = self._attention(layer.block, slots, x, where, slot, start)
-        hyper_connection.inject(streams, many_rows(inner, layer.block.out), logits)
+        hyper_connection.inject(streams, many_rows(inner, layer.block.out, scale=layer.block.out_scale), logits)
         x, logits = self._mix(layer.experts_mixer, streams)
         hyper_connection.inject(streams, self._experts(index, layer.experts, x), logits)
 
@@ -92,7 +92,7 @@ class Prefill:
     def _delta(self, w: Delta, slots: DeltaSlots, x: Tensor, where: Tensor, slot: int, start: int) -> Tensor:
         c = self.config
         channels, width = c.delta_channels, c.delta_width
-        y = many_rows(x, w.project)
+        y = many_rows(x, w.project, scale=w.project_scale)
         gated_delta.step(
             y, slots.ring, slots.replay, slots.states, w.taps, w.decay, w.dt_bias, y, where, self.state.applied,
             key_heads=c.delta_key_heads, flush=True,
@@ -126,7 +126,7 @@ class Prefill:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Keys, values and index keys of the rows; returns the projection, and both queries."""
         c, rows = self.config, x.shape[0]
-        y = many_rows(x, w.project)
+        y = many_rows(x, w.project, scale=w.project_scale)
         q = torch.empty(rows, c.heads, c.head_dim, device=x.device)
         index_q = torch.empty(rows, c.index_heads, c.index_dim, device=x.device)
         attention_input.prepare(

@@ -18,7 +18,7 @@ from carousel_server.engine.host_memory import HostMemory, memory_for
 from carousel_server.engine.layout import TEXT
 from carousel_server.engine.pool import ExpertPool, HostExperts, slots_for
 from carousel_server.engine.tokens import stop_tokens, valid_tokens
-from carousel_server.engine.weights import Packer, Weights
+from carousel_server.engine.weights import Attention, Delta, Packer, Weights, with_fp8
 
 DEFAULT_CONTEXT = 32768
 LOADED = 0.2, 0.9  # shares of the start after the dense weights, and after the experts of a limited pool
@@ -27,7 +27,24 @@ Progress = Callable[[float, str], None]
 
 
 class RowMajor(Packer):
-    """Weights as the kernels read them, also where the device is a CPU that interprets them."""
+    """Weights as the kernels read them, also where the device is a CPU that interprets them.
+
+    dense_fp8: the projections of DeltaNet and attention are quantised, one layer after the other.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, drafts: bool, dense_fp8: bool = False
+    ) -> None:
+        super().__init__(checkpoint, device, dtype, drafts=drafts, expand_bytes=0)
+        self.dense_fp8 = dense_fp8
+
+    def _delta(self, p: str) -> Delta:
+        block = super()._delta(p)
+        return with_fp8(block) if self.dense_fp8 else block
+
+    def _attention(self, p: str) -> Attention:
+        block = super()._attention(p)
+        return with_fp8(block) if self.dense_fp8 else block
 
     def _fastest(self, weight: Tensor) -> Tensor:
         return weight
@@ -42,6 +59,7 @@ def start(
     expert_pool_bytes: int | None = None,
     prefill_rows: int = 1024,
     saved_bytes: int = 0,
+    dense_fp8: bool = False,
     device: torch.device | None = None,
     graphs: bool | None = None,
     exact: bool | None = None,
@@ -50,7 +68,7 @@ def start(
     """Check a checkpoint and build an engine on the GPU.
 
     expert_pool_bytes None: every expert resident. saved_bytes: host memory to make ready for suspended sequences and
-    snapshots. exact None: fp32 activations and caches for small models. `device`
+    snapshots. dense_fp8: see `RowMajor`. exact None: fp32 activations and caches for small models. `device`
     is for tests: with the kernels interpreted, the CPU. `progress(share, what)` is told what begins, share 0 .. 1. A
     pool that holds all experts loads them beside the first requests, and the engine's stats say how far it is.
     """
@@ -68,7 +86,7 @@ def start(
     dense = torch.bfloat16 if "BF16" in checkpoint.dtypes else torch.float32
     tell(0.0, "dense weights")
     with torch.inference_mode():
-        weights = RowMajor(checkpoint, device, dense, drafts=drafts > 0, expand_bytes=0).pack()
+        weights = RowMajor(checkpoint, device, dense, drafts=drafts > 0, dense_fp8=dense_fp8).pack()
         weights = replace(weights, embedding=weights.embedding.to(device))
         state = SlotState.allocate(
             config,

@@ -5,11 +5,11 @@ type and are widened where they are used; only a model whose experts fit `expand
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import overload
+from dataclasses import dataclass, replace
+from typing import TypeVar, overload
 
 import torch
-from carousel_kernels.fp8 import dequantize
+from carousel_kernels.fp8 import dequantize, quantize
 from torch import Tensor
 
 from carousel_server.engine.arena import Arena
@@ -38,6 +38,8 @@ class Delta:
     dt_bias: Tensor  # [h_v]
     scale: Tensor  # [dv]
     out: Tensor  # [H, width]
+    project_scale: Tensor | None = None  # of the 128 x 128 blocks of `project` where that is FP8
+    out_scale: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Attention:
     index_q_scale: Tensor  # [d_i]
     index_k_scale: Tensor  # [d_i]
     out: Tensor  # [H, h * d]
+    project_scale: Tensor | None = None  # as in Delta
+    out_scale: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,16 @@ class Weights:
     mixer: Mixer
     head: Tensor  # [V, H]
     draft: DraftHead | None
+
+
+Block = TypeVar("Block", Delta, Attention)
+
+
+def with_fp8(block: Block) -> Block:
+    """The block with its two projections in FP8."""
+    project, project_scale = quantize(block.project)
+    out, out_scale = quantize(block.out)
+    return replace(block, project=project, out=out, project_scale=project_scale, out_scale=out_scale)
 
 
 class Fp8Experts(Sequence[Tensor]):
