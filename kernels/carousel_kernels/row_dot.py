@@ -83,6 +83,23 @@ def load_chunk(p_x, o_c, c: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
+def fours(b):
+    """[N, C] as four tensors [N, C / 4]: the columns of each lane, one by one."""
+    b_0, b_1 = tl.split(tl.reshape(b, [b.shape[0], b.shape[1] // 4, 2, 2]))
+    b_00, b_10 = tl.split(b_0)
+    b_01, b_11 = tl.split(b_1)
+    return b_00, b_01, b_10, b_11
+
+
+@triton.jit
+def dot_fours(b_w, b_x):
+    """[N, C / 4]: the sums that a lane can make of weights [N, C] times x [C], so that a chunk's scale costs little."""
+    w_0, w_1, w_2, w_3 = fours(b_w.to(tl.float32))
+    x_0, x_1, x_2, x_3 = fours(b_x[None, :])
+    return tl.fma(w_3, x_3, tl.fma(w_2, x_2, tl.fma(w_1, x_1, w_0 * x_0)))
+
+
+@triton.jit
 def silu(x):
     """x * sigmoid(x)"""
     return x * tl.sigmoid(x)

@@ -19,6 +19,7 @@ from carousel_kernels.row_dot import (
     chain,
     chunk,
     columns,
+    dot_fours,
     load_chunk,
     load_rows,
     load_tile,
@@ -73,15 +74,15 @@ def _gate_up(
         p_s = p_scales + expert * (3 * NB * KB) + (i_n * BN // C) * KB
         for r in range(R):
             if (rows >> r) & 1 == 1:
-                b_g = tl.zeros([BN, C], tl.float32)
-                b_u = tl.zeros([BN, C], tl.float32)
+                b_g = tl.zeros([BN, C // 4], tl.float32)
+                b_u = tl.zeros([BN, C // 4], tl.float32)
                 for c in tl.static_range(KB):
-                    x_g = load_chunk(p_x + r * stride_x, o_c, c, H, C)
-                    x_u = x_g
+                    b_x = load_chunk(p_x + r * stride_x, o_c, c, H, C)
+                    s_g, s_u = 1.0, 1.0
                     if FP8:
-                        x_g, x_u = x_g * tl.load(p_s + c), x_u * tl.load(p_s + NB * KB + c)
-                    b_g = tl.fma(g[c].to(tl.float32), x_g[None, :], b_g)
-                    b_u = tl.fma(u[c].to(tl.float32), x_u[None, :], b_u)
+                        s_g, s_u = tl.load(p_s + c), tl.load(p_s + NB * KB + c)
+                    b_g = tl.fma(dot_fours(g[c], b_x), s_g, b_g)
+                    b_u = tl.fma(dot_fours(u[c], b_x), s_u, b_u)
                 tl.store(p_hidden + (i_u * 4 + r) * I + o_n, silu(tl.sum(b_g, 1)) * tl.sum(b_u, 1), mask=m_n)
 
 
