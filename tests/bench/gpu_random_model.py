@@ -7,7 +7,7 @@ bytes). Router rows have log-normal norms (sigma `skew`), so that some experts a
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,17 @@ from carousel_server.engine.gpu_state import SlotState
 from carousel_server.engine.host_memory import HostMemory, cuda_memory
 from carousel_server.engine.layout import hash_multipliers, hash_sizes
 from carousel_server.engine.pool import ExpertPool, HostExperts
-from carousel_server.engine.weights import Attention, Delta, DraftHead, Experts, Layer, Mixer, Ngram, Weights
+from carousel_server.engine.weights import (
+    Attention,
+    Delta,
+    DraftHead,
+    Experts,
+    Layer,
+    Mixer,
+    Ngram,
+    Weights,
+    with_fp8,
+)
 from torch import Tensor
 
 DEVICE = torch.device("cuda")
@@ -225,3 +235,19 @@ def build(
         prefill_rows=prefill_rows, graphs=graphs, saved_bytes=saved_bytes,
     )  # fmt: skip
     return Bench(engine, weights, stored, scales, host_layers)
+
+
+def dense_fp8(bench: Bench) -> GpuEngine:
+    """The bench's model with FP8 projections and no drafts: slots of its own, experts, tables and all else shared."""
+    first = bench.engine
+    c = first.config
+    with torch.inference_mode():
+        layers = tuple(replace(layer, block=with_fp8(layer.block)) for layer in bench.weights.layers)
+        own = SlotState.allocate(
+            c, slots=first.info.slots, capacity=first.info.context_tokens, drafts=False, device=DEVICE, cache_dtype=BF16
+        )
+    return GpuEngine(
+        c, replace(bench.weights, layers=layers, draft=None), own, first.pool, first.forward.tables,
+        valid_tokens=first.info.valid_tokens, stop_tokens=frozenset(), drafts=0, exact=False,
+        prefill_rows=first.prefill_rows,
+    )  # fmt: skip
