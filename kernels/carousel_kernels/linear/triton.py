@@ -5,7 +5,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, LANES, PDL, append, chain, chunk, columns, load_chunk, load_rows, tile
+from carousel_kernels.row_dot import (
+    INTERPRETED,
+    LANES,
+    PDL,
+    append,
+    chain,
+    chunk,
+    columns,
+    dot_fours,
+    load_chunk,
+    load_rows,
+    tile,
+)
 
 MAX_ROWS = 4
 
@@ -45,15 +57,16 @@ def _few_rows(
     chain()
     acc = ()
     for _ in tl.static_range(R):
-        acc = append(acc, tl.zeros([BN, C], tl.float32))
+        acc = append(acc, tl.zeros([BN, C // 4 if SCALED else C], tl.float32))
     for c in tl.static_range((K + C - 1) // C):
         b_w = w[c].to(tl.float32)
         more = ()
         for r in tl.static_range(R):
             b_x = load_chunk(p_x + r * stride_x, o_c, c, K, C)
             if SCALED:
-                b_x = b_x * tl.load(p_s + c)
-            more = append(more, tl.fma(b_w, b_x[None, :], acc[r]))
+                more = append(more, tl.fma(dot_fours(b_w, b_x), tl.load(p_s + c), acc[r]))
+            else:
+                more = append(more, tl.fma(b_w, b_x[None, :], acc[r]))
         acc = more
     for r in tl.static_range(R):
         b_y = tl.sum(acc[r], 1)
