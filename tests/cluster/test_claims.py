@@ -64,7 +64,9 @@ def test_each_replica_fills_a_cache_of_its_own_once(namespace: Namespace, volume
     server["spec"] |= {"replicas": 2, "cache": cache}
     namespace.apply(server)
     namespace.wait(
-        "both pods are ready", lambda: namespace.get("infsrv", "cached")["status"].get("readyReplicas") == 2, 240
+        "both pods are ready",
+        lambda: namespace.get("infsrv", "cached").get("status", {}).get("readyReplicas") == 2,
+        240,
     )
     bound = {name: namespace.get("pvc", name)["spec"]["volumeName"] for name in ("cache-cached-0", "cache-cached-1")}
     assert len(set(bound.values())) == 2, bound
