@@ -17,7 +17,8 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     padded = pad(weight.float(), (0, -columns % BLOCK, 0, -rows % BLOCK)).contiguous()
     blocks = padded.view(padded.shape[0] // BLOCK, BLOCK, padded.shape[1] // BLOCK, BLOCK)
     most = blocks.abs().amax((1, 3))
-    scale = torch.where(most == 0, 1.0, most / LARGEST)
+    # by a tensor: CUDA multiplies by the reciprocal of a number, whose last bit then decides the many ties of rounding
+    scale = torch.where(most == 0, 1.0, most / most.new_tensor(LARGEST))
     values = (blocks / scale[:, None, :, None]).view_as(padded)[:rows, :columns]
     return values.to(torch.float8_e4m3fn).contiguous(), scale
 

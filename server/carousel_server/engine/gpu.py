@@ -29,8 +29,8 @@ from carousel_server.engine.saved import Saved, SavedStates
 from carousel_server.engine.weights import Weights
 
 # a draft and a verified row in units of a step without drafts, one H200, real shapes (docs/performance.md): steps of
-# 4.9, 9.2 and 13.7 ms with 0, 1 and 2 drafts. So drafts begin to pay when 87 of 100 are accepted, which is seldom
-COST = DraftCost(draft=0.15, row=0.72)
+# 4.52, 6.58 and 8.76 ms with 0, 1 and 2 drafts. So one draft pays when 47 of 100 are accepted
+COST = DraftCost(draft=0.10, row=0.37)
 
 
 @dataclass(eq=False)
