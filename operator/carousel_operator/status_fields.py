@@ -69,7 +69,7 @@ class LostSessions(Model):
     sessions: Count = Field(
         0,
         description="Sessions that ended with them: counted at the close of a drained process, and when it was asked "
-        "last, 15 s before or more, for one that ended unannounced.",
+        "last, up to 15 s before, more if the operator was away, for one that ended unannounced.",
     )
 
 

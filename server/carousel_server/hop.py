@@ -76,17 +76,20 @@ class Hop:
             return None
         peers = [peer for peer in core.peers if peer.ordinal != core.ordinal]
         replies = await asyncio.gather(*(self._open(peer, call) for peer in peers), return_exceptions=True)
-        found: ForwardedResponse | None = None
+        error: BaseException | None = None
+        begun: list[tuple[httpx.Response, Peer]] = []
         for peer, reply in zip(peers, replies, strict=True):
-            if isinstance(reply, Failure) and reply.code == "owner_unreachable":
-                continue
-            if isinstance(reply, BaseException):
-                raise reply
-            if found is None and reply.status_code != 404:
-                found = self._response(reply, peer, call)
-            else:
-                await reply.aclose()
-        return found
+            if not isinstance(reply, BaseException):
+                begun.append((reply, peer))
+            elif error is None and not (isinstance(reply, Failure) and reply.code == "owner_unreachable"):
+                error = reply
+        chosen = None if error is not None else next((pair for pair in begun if pair[0].status_code != 404), None)
+        for pair in begun:
+            if pair is not chosen:
+                await pair[0].aclose()
+        if error is not None:
+            raise error
+        return None if chosen is None else self._response(*chosen, call)
 
     async def _send(self, peer: Peer, call: "Call") -> ForwardedResponse:
         return self._response(await self._open(peer, call), peer, call)
@@ -94,6 +97,8 @@ class Hop:
     def _response(self, reply: httpx.Response, peer: Peer, call: "Call") -> ForwardedResponse:
         response = ForwardedResponse(reply, peer, call.trace, self.open.discard)
         self.open.add(response)
+        if self._over:  # it began in the moment in which the others were told
+            response.shut_down()
         return response
 
     async def _open(self, peer: Peer, call: "Call") -> httpx.Response:

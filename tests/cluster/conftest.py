@@ -1,5 +1,6 @@
 """The cluster of the test run, the operator in it, and a namespace for each module."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -41,11 +42,12 @@ def operator(cluster: Cluster) -> Cluster:
 
 def sweep(cluster: Cluster) -> None:
     """Take away what a test that failed, or was broken off, has left: modules run one after another."""
+    for record in (CLUSTER_DIR / "pids").glob("kubelet-*"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(record.read_text().split()[0]), signal.SIGCONT)
     names = cluster.kubectl("get", "namespaces", "-o", "name").split()
     for left in (name.removeprefix("namespace/") for name in names if name.startswith("namespace/t-")):
         Namespace(cluster, left).end()
-    for record in (CLUSTER_DIR / "pids").glob("kubelet-*"):
-        os.kill(int(record.read_text().split()[0]), signal.SIGCONT)
     for node in cluster.kubectl("get", "nodes", "-o", "name").split():
         cluster.kubectl("uncordon", node)
 
