@@ -98,7 +98,7 @@ def serve(argv: Sequence[str]) -> int:
     found = parser()
     options = found.parse_args(list(argv))
     from carousel_server.config import ConfigError, load_config
-    from carousel_server.loader import GPU_MEMORY, INVALID, POISONED, Source, StartError
+    from carousel_server.loader import INVALID, Source, StartError
     from carousel_server.server import Setup
     from carousel_server.server import serve as run
 
@@ -135,12 +135,11 @@ def serve(argv: Sequence[str]) -> int:
         return _end(INVALID, str(error))
     except StartError as error:
         return _end(error.code, str(error))
-    if code in (POISONED, GPU_MEMORY):
-        # what is left on a lost device must not be taken down in order: that would abort with a code of its own
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+    # Nothing is left to take down in order, and trying would abort with a code of its own: on a lost device, and where
+    # a thread of the engine is in the driver or in torch, from which the interpreter's end does not let it return.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def ordinal_of(pod: str) -> int:

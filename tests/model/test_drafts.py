@@ -1,8 +1,11 @@
 """The draft head: its logits, its acceptance on the embedded model, and the choice of a width."""
 
+import random
+
 import pytest
 import torch
 from carousel_server.engine import EMBEDDED
+from carousel_server.engine.gpu import GpuEngine, GpuSequence
 from carousel_server.engine.mtp import PROBE, DraftCost, DraftWidth
 from tokenizers import Tokenizer
 
@@ -140,3 +143,19 @@ def test_a_draft_behind_a_wrong_one_says_nothing():
 def test_dear_drafts_are_not_made():
     width = DraftWidth(DraftCost(draft=1.0, row=1.0))
     assert width.choose(3) == 0
+
+
+def test_unlucky_drafts_do_not_end_drafting_on_a_gpu_and_hopeless_ones_do():
+    seq, draw, drafted = GpuSequence(8, 0), random.Random(1), 0
+    for _ in range(2000):
+        width = GpuEngine._width(None, seq, 2)
+        assert width > 0
+        accepted = next((i for i in range(width) if draw.random() > 0.75), width)
+        seq.width.observe(width, accepted)
+        drafted += width
+    assert drafted > 2500, "two as a rule"
+    steps = 0
+    while GpuEngine._width(None, seq, 2) > 0:
+        seq.width.observe(1, 0)
+        steps += 1
+    assert 4 < steps < 20

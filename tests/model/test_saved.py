@@ -108,3 +108,14 @@ def test_pages_of_a_sequence_that_nobody_holds_are_free_again(state: SlotState) 
     del saved
     gc.collect()
     assert store.pages.free == before
+
+
+def test_a_later_save_takes_the_rows_that_the_draft_head_wrote_behind_the_one_before(state: SlotState) -> None:
+    store = saves(state)
+    saved = store.save(0, SAVED_ROWS)
+    for t, per in state.grown():
+        t[0, :, (SAVED_ROWS - 1) // per] = 5
+    store.save(0, SAVED_ROWS + 10, saved)
+    wanted = slot(state, 0, SAVED_ROWS + 10)
+    store.load(1, saved)
+    assert same(slot(state, 1, SAVED_ROWS + 10), wanted)

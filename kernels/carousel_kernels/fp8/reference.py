@@ -11,14 +11,15 @@ LARGEST = 448.0  # of float8_e4m3fn
 def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     """The FP8 weight and its scales, as `dequantize` takes them: the largest value of a block becomes LARGEST.
 
-    weight [out, in] in any floating type. A block of zeros has the scale 1.
+    weight [out, in] in any floating type. A block of zeros, or of values too small for a scale, has the scale 1.
     """
     rows, columns = weight.shape
     padded = pad(weight.float(), (0, -columns % BLOCK, 0, -rows % BLOCK)).contiguous()
     blocks = padded.view(padded.shape[0] // BLOCK, BLOCK, padded.shape[1] // BLOCK, BLOCK)
     most = blocks.abs().amax((1, 3))
     # by a tensor: CUDA multiplies by the reciprocal of a number, whose last bit then decides the many ties of rounding
-    scale = torch.where(most == 0, 1.0, most / most.new_tensor(LARGEST))
+    scale = most / most.new_tensor(LARGEST)
+    scale = torch.where(scale == 0, 1.0, scale)
     values = (blocks / scale[:, None, :, None]).view_as(padded)[:rows, :columns]
     return values.to(torch.float8_e4m3fn).contiguous(), scale
 

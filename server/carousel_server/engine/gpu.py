@@ -31,6 +31,7 @@ from carousel_server.engine.weights import Weights
 # a draft and a verified row in units of a step without drafts, one H200, real shapes (docs/performance.md): steps of
 # 4.52, 6.58 and 8.76 ms with 0, 1 and 2 drafts. So one draft pays when 47 of 100 are accepted
 COST = DraftCost(draft=0.10, row=0.37)
+HOPELESS = 0.9  # gain of one draft below which a sequence drafts no more: 32 of 100 accepted
 
 
 @dataclass(eq=False)
@@ -250,8 +251,10 @@ class GpuEngine:
         return slot
 
     def _width(self, seq: GpuSequence, most: int) -> int:
-        """Drafts of the next step; none ends drafting for this sequence, for its draft head falls behind."""
-        return seq.width.best(most)
+        """Drafts of the next step. None ends drafting for this sequence, for its draft head falls behind: it takes more
+        than a few unlucky drafts."""
+        best = seq.width.best(most)
+        return 1 if best == 0 and most > 0 and seq.width.gain(1) > HOPELESS else best
 
 
 def _selected(outcome: Outcome, row: int) -> Selected:

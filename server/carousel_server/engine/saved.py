@@ -14,7 +14,7 @@ import torch
 from carousel_kernels.paging import triton as paging
 from torch import Tensor
 
-from carousel_server.allocations import SAVED_PIECE, SAVED_ROWS
+from carousel_server.allocations import SAVED_PIECE, SAVED_ROWS, STEP_ROWS
 from carousel_server.engine.gpu_state import SlotState
 from carousel_server.engine.host_memory import HostMemory
 from carousel_server.engine.saved_pages import SavedPages
@@ -96,7 +96,8 @@ class SavedStates:
         if saved is None:
             weakref.finalize(found, self.pages.give_back, found.pages).atexit = False
         found.nbytes = len(found.pages) * layout.page
-        group, last = found.length // SAVED_ROWS, layout.groups(length)
+        # a save is ahead of the draft head, whose keys of the last rows are written in a later step
+        group, last = max(0, found.length - STEP_ROWS) // SAVED_ROWS, layout.groups(length)
         self._wait(self._out, slot)
         if self._out is not None and self._loaded is not None:
             self._out.wait_event(self._loaded)
