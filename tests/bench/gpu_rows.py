@@ -25,6 +25,7 @@ from torch.nn.functional import silu
 
 from tests.bench.gpu_decode import GREEDY
 from tests.bench.gpu_random_model import build, released
+from tests.bench.graph_time import graph_us
 from tests.model.engine_kit import eager
 
 DEVICE = "cuda"
@@ -194,29 +195,14 @@ def check(case: Case) -> float:
     return error
 
 
-def graph_us(case: Case, rows: int, repeats: int = 7) -> tuple[float, float]:
-    """Median and spread of a call, from replays of a graph over all copies."""
+def case_us(case: Case, rows: int) -> tuple[float, float]:
+    """Median and spread of a call, from replays over all copies."""
 
     def run() -> None:
         for i in range(case.copies):
             case.call(i, 0, rows)
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    times = []
-    for _ in range(repeats + 2):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(1000 * begin.elapsed_time(end) / case.copies)
-    return median(times[2:]), max(times[2:]) - min(times[2:])
+    return graph_us(run, calls=case.copies, repeats=7)
 
 
 def steps(found: list[dict[str, Any]]) -> None:
@@ -276,7 +262,7 @@ def main() -> None:
                 wrong += 1
                 print(f"{case.what} {case.block}: {str(failure)[:200]!r}")
                 continue
-            us, spread = zip(*(graph_us(case, rows) for rows in ROWS), strict=True)
+            us, spread = zip(*(case_us(case, rows) for rows in ROWS), strict=True)
             rate = [case.nbytes(rows) / t / 1000 for rows, t in zip(ROWS, us, strict=True)]
             found.append({
                 "what": case.what, "block": case.block, "rows": ROWS, "us": us, "spread": spread, "GBs": rate,

@@ -20,6 +20,7 @@ from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.protocol import SamplerParams
 
 from tests.bench.gpu_random_model import build, released
+from tests.bench.graph_time import graph_us
 from tests.model.sampling_cases import real_case
 
 VOCAB, VALID, CONTEXT, ROWS = 248_320, 248_077, 8192, 3000
@@ -34,26 +35,6 @@ KINDS: dict[str, dict[str, float]] = {
 }
 
 
-def graph_us(run: Callable[[], None], repeats: int = 21) -> tuple[float, float]:
-    """Median and spread (max - min) in us of a replay of `run` captured once."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    times = []
-    for _ in range(repeats + 2):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(1000 * begin.elapsed_time(end))
-    return median(times[2:]), max(times[2:]) - min(times[2:])
-
-
 def alone() -> list[dict[str, Any]]:
     """us of the kernels of one selection by bits a pass, and of the argmax and the torch operations they replace."""
     draw = torch.Generator(DEVICE).manual_seed(1)
@@ -65,7 +46,7 @@ def alone() -> list[dict[str, Any]]:
     found = []
 
     def time_it(what: str, run: Callable[[], None]) -> None:
-        us, spread = graph_us(run)
+        us, spread = graph_us(run, repeats=21)
         found.append({"what": what, "us": us, "spread": spread / us})
         print(f"{what:<34} {us:8.1f} us  spread {100 * spread / us:.0f}%")
 

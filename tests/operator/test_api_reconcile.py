@@ -58,6 +58,13 @@ class CountingApi(Api):
         return await super()._call(verb, path, *args, **kwargs)
 
 
+def counted(drive: Drive) -> CountingApi:
+    """Every request of the reconciler goes through it from now on."""
+    api = CountingApi(drive.api)
+    drive.reconciler.api = drive.reconciler.observer._api = drive.reconciler.applier.api = api
+    return api
+
+
 def test_without_an_event_only_the_pods_are_asked(live: ApiServer) -> None:
     async def act(drive: Drive) -> None:
         await drive.apply()
@@ -65,8 +72,7 @@ def test_without_an_event_only_the_pods_are_asked(live: ApiServer) -> None:
         for _ in range(3):
             await drive.step()
         key, server = (drive.namespace, "chat"), drive.fake.by_name["chat-0"]
-        api = CountingApi(drive.api)
-        drive.reconciler.api = drive.reconciler.observer._api = drive.reconciler.applier.api = api
+        api = counted(drive)
         assert await drive.reconciler(key, changed=False) == 15
         assert api.paths == []
         server.sessions = 3
@@ -98,8 +104,7 @@ def test_a_pod_that_answers_otherwise_is_read_anew_without_an_event(live: ApiSer
         asked = drive.clock()
         boot, server.boot_id, server.sessions = server.boot_id, "other", 0  # its container ended, and no event came
         drive.clock.ahead += 15
-        api = CountingApi(drive.api)
-        drive.reconciler.api = drive.reconciler.observer._api = drive.reconciler.applier.api = api
+        api = counted(drive)
         assert await drive.reconciler(key, changed=False) == SOON
         assert api.paths == []
         await drive.reconciler(key, changed=False)
