@@ -141,3 +141,8 @@ def test_what_is_held_is_cut_out_of_what_is_wanted():
     assert without([(0, 10), (20, 30)], [(5, 25)]) == [(0, 5), (25, 30)]
     assert without([(0, 30)], [(0, 5), (10, 12), (29, 40)]) == [(5, 10), (12, 29)]
     assert without([(3, 4)], [(0, 10)]) == []
+
+
+def test_an_area_that_the_system_does_not_have_is_an_engine_error():
+    with pytest.raises(EngineError, match="of host memory cannot be had"):
+        HostMemory(None).area(2**60)

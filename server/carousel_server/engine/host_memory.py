@@ -68,8 +68,11 @@ class HostMemory:
         return found
 
     def area(self, nbytes: int) -> Tensor:
-        """Zeros that the device reads and writes where they lie. EngineError when the driver refuses."""
-        whole = _anonymous(nbytes)
+        """Zeros that the device reads and writes where they lie. EngineError when the system or the driver refuses."""
+        try:
+            whole = _anonymous(nbytes)
+        except OSError as error:
+            raise EngineError(f"{human_bytes(nbytes)} of host memory cannot be had: {error}") from error
         if self._driver is not None:
             whole.zero_()  # by all threads; registering brings the pages one by one
         self._keep(whole)

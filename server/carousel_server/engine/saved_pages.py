@@ -84,10 +84,7 @@ class SavedPages:
             log.error("no host memory for saved states: %s", error)  # and who takes pages asks again, and is told
 
     def _add(self, count: int) -> None:
-        try:
-            area = self._memory.area(count * self.size)
-        except OSError as error:
-            raise EngineError(f"{count * self.size >> 20} MiB of host memory cannot be had: {error}") from error
+        area = self._memory.area(count * self.size)
         first = len(self._places)
         self._areas[first] = area
         self._places += range(area.data_ptr(), area.data_ptr() + area.nbytes, self.size)
