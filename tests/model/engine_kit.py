@@ -24,6 +24,20 @@ def eager(seq):
     return seq
 
 
+def drafted(gpu, seq, token, drafts) -> tuple[list[int], list[int]]:
+    """A step of an eager sequence on the GPU engine: what was chosen, and what the draft head proposed."""
+    at = seq.length
+    chosen = [s.token for s in gpu.step(seq, token, GREEDY, drafts)]
+    return chosen, gpu.state.tokens[seq.slot, at + 1 : at + 1 + drafts].tolist()
+
+
+def draft_rows(gpu, seq, rows) -> list[torch.Tensor]:
+    """Keys, values and index keys of the first rows that the draft head of the GPU engine was given."""
+    d = gpu.state.draft
+    blocks = rows // gpu.state.ratio
+    return [d.keys[seq.slot, :, :rows], d.values[seq.slot, :, :rows], d.index_keys[seq.slot, :blocks]]
+
+
 def feed(engine, seq, tokens, chunk):
     for at in range(0, len(tokens), chunk):
         engine.prefill(seq, tokens[at : at + chunk])

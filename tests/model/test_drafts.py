@@ -4,8 +4,7 @@ import random
 
 import pytest
 import torch
-from carousel_server.engine import EMBEDDED
-from carousel_server.engine.gpu import GpuEngine, GpuSequence
+from carousel_server.engine import EMBEDDED, gpu
 from carousel_server.engine.mtp import PROBE, DraftCost, DraftWidth
 from tokenizers import Tokenizer
 
@@ -145,17 +144,19 @@ def test_dear_drafts_are_not_made():
     assert width.choose(3) == 0
 
 
-def test_unlucky_drafts_do_not_end_drafting_on_a_gpu_and_hopeless_ones_do():
-    seq, draw, drafted = GpuSequence(8, 0), random.Random(1), 0
+def test_unlucky_drafts_do_not_end_drafting_on_a_gpu_and_lucky_ones_bring_it_back():
+    width, draw, widths = DraftWidth(gpu.COST), random.Random(1), []
     for _ in range(2000):
-        width = GpuEngine._width(None, seq, 2)
-        assert width > 0
-        accepted = next((i for i in range(width) if draw.random() > 0.75), width)
-        seq.width.observe(width, accepted)
-        drafted += width
-    assert drafted > 2500, "two as a rule"
-    steps = 0
-    while GpuEngine._width(None, seq, 2) > 0:
-        seq.width.observe(1, 0)
-        steps += 1
-    assert 4 < steps < 20
+        proposed = width.choose(2)
+        widths.append(proposed)
+        accepted = next((i for i in range(proposed) if draw.random() > 0.75), proposed)
+        width.observe(proposed, accepted)
+    assert widths.count(0) < 400
+    assert max(widths[-200:]) == 2
+    while width.choose(2) > 0:
+        width.observe(1, 0)
+    tried = [width.choose(2) for _ in range(4 * PROBE)]
+    assert (tried.count(1), tried.count(0)) == (4, 4 * PROBE - 4)
+    for _ in range(10):
+        width.observe(1, 1)
+    assert width.choose(2) > 0

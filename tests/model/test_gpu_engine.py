@@ -6,7 +6,7 @@ import pytest
 import torch
 from carousel_server.engine.protocol import SamplerParams
 
-from tests.model.engine_kit import GREEDY, eager
+from tests.model.engine_kit import GREEDY, draft_rows, drafted, eager
 
 pytestmark = pytest.mark.gpu
 
@@ -82,6 +82,71 @@ def test_drafts_change_nothing_but_the_number_of_steps(gpu):
         for drafts in (1, 2, 3):
             assert text(gpu, prompt, 100, drafts) == plain
     assert gpu.stats.drafts_accepted > before
+
+
+@pytest.mark.parametrize("kind", ["plain", "sampled", "masked", "penalised"])
+@pytest.mark.parametrize("drafts", [1, 2, 3])
+def test_drafts_after_steps_without_them_are_those_of_a_sequence_that_always_drafted(gpu, kind, drafts):
+    """25 steps without drafts, with saves between them and a snapshot behind them; then the same rows, drafts and text,
+    to the bit."""
+    allowed = torch.ones(gpu.info.vocab_size, dtype=torch.int32)
+    sampler = {
+        "plain": GREEDY,
+        "sampled": SamplerParams(temperature=1.0, uniform=0.5),
+        "masked": SamplerParams(mask=allowed == 1),
+        "penalised": SamplerParams(presence_penalty=0.5, counts=allowed),
+    }[kind]
+    for prompt in prompts(2, 40, 400):
+        always, proposed, first = eager(gpu.create(1024)), {}, len(prompt)
+        gpu.prefill(always, prompt)
+        said = [gpu.select(always, GREEDY).token]
+        while len(said) < 100:
+            at = always.length
+            chosen, proposed[at] = drafted(gpu, always, said[-1], drafts)
+            said += chosen
+        seq = gpu.create(first + 26)
+        gpu.prefill(seq, prompt)
+        for i, token in enumerate(said[:25]):
+            gpu.step(seq, token, sampler, 0)
+            if i % 7 == 2:
+                gpu.suspend(seq)
+                gpu.resume(seq)
+        gpu.step(seq, said[25], GREEDY, drafts)  # the last row of its capacity: no draft fits
+        assert seq.length == seq.capacity
+        later = eager(gpu.create(1024))
+        gpu.adopt(later, gpu.snapshot(seq))
+        made, accepted = gpu.stats.drafts_proposed, gpu.stats.drafts_accepted
+        while later.length < first + 90:
+            at = later.length
+            chosen, mine = drafted(gpu, later, said[at - first], drafts)
+            assert chosen == said[at - first + 1 :][: len(chosen)]
+            assert mine == proposed.get(at, mine)
+        made, accepted = gpu.stats.drafts_proposed - made, gpu.stats.drafts_accepted - accepted
+        print(f"{kind}, {drafts} drafts: {accepted} of {made} accepted")
+        assert made > 0
+        known = min(s.length - s.waiting for s in (later, always))
+        assert known > first + 60
+        for found, wanted in zip(draft_rows(gpu, later, known), draft_rows(gpu, always, known), strict=True):
+            assert torch.equal(found, wanted)
+        for one in (always, seq, later):
+            gpu.release(one)
+
+
+def test_a_prompt_behind_rows_that_wait_for_the_draft_head_leaves_none_of_them_out(gpu):
+    prompt, more = prompts(2, 50, 200)
+    for plain in range(6):
+        whole, parts = gpu.create(1024), gpu.create(1024)
+        gpu.prefill(whole, [*prompt, *range(5, 5 + plain), *more])
+        gpu.prefill(parts, prompt)
+        for token in range(5, 5 + plain):
+            gpu.step(parts, token, GREEDY, 0)
+        gpu.prefill(parts, more)
+        rows = whole.length - 1
+        assert (parts.length, parts.waiting) == (whole.length, 1)
+        for found, wanted in zip(draft_rows(gpu, parts, rows), draft_rows(gpu, whole, rows), strict=True):
+            assert torch.allclose(found, wanted, rtol=1e-2, atol=1e-2)
+        gpu.release(whole)
+        gpu.release(parts)
 
 
 def test_a_suspended_sequence_goes_on_bit_for_bit_in_another_slot(gpu):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from carousel_kernels.step import behind
+from carousel_kernels.step import triton as step
 from carousel_server import loader
 from carousel_server.allocations import ALIGNMENT
 from carousel_server.engine import gpu_start
@@ -18,6 +20,7 @@ from carousel_server.engine.saved import Saved
 from carousel_server.limits import EngineSettings, GiB, Limits
 from carousel_server.memory_plan import rows_by_key
 
+from tests.model.engine_kit import GREEDY, draft_rows, drafted, eager
 from tests.model.gpu_files import compare, released_layout
 
 CPU = torch.device("cpu")
@@ -116,7 +119,7 @@ CALLS: dict[str, Callable[[GpuEngine, GpuSequence], object]] = {
     "suspend": lambda engine, seq: engine.suspend(seq),
     "resume": lambda engine, seq: engine.resume(GpuSequence(8, None, saved=SAVED)),
     "snapshot": lambda engine, seq: engine.snapshot(seq),
-    "adopt": lambda engine, seq: engine.adopt(GpuSequence(8, 0), GpuSnapshot((1,), SAVED, 0, False)),
+    "adopt": lambda engine, seq: engine.adopt(GpuSequence(8, 0), GpuSnapshot((1,), SAVED, 0)),
 }
 
 
@@ -151,3 +154,66 @@ def test_the_loader_starts_this_engine_on_a_gpu_with_the_sizes_it_planned(fp8, m
     assert planned["expert pool"] + planned["expert streams"] >= memory.nbytes
     assert told[0][0] < told[-1][0] < 1
     assert "GPU" in told[-1][1]
+
+
+@pytest.mark.parametrize(("waiting", "room", "rows"), [(0, 3, 1), (2, 3, 1), (3, 3, 1), (1, 1, 1), (3, 1, 2)])
+def test_the_streams_of_a_step_are_kept_behind_those_that_wait_and_nothing_else_is_touched(waiting, room, rows):
+    control, result = torch.tensor([1, 9, 5, waiting]), torch.tensor([rows, 0, 0, 0, 0])
+    logits, kept_logits = torch.randn(rows, 10), torch.zeros(2, 10)
+    streams, kept = torch.randn(rows, 2, 8), torch.zeros(2, 4, 2, 8)
+    step.keep(control, result, logits, kept_logits, streams, kept, room=room)
+    at = behind(waiting, room)
+    assert torch.equal(kept[1, at : at + rows], streams)
+    assert int((kept != 0).any(-1).any(-1).sum()) == rows
+    assert torch.equal(kept_logits, torch.stack([torch.zeros(10), logits[-1]]))
+
+
+def test_rows_that_do_not_fit_behind_those_that_wait_are_refused():
+    control, result = torch.tensor([0, 9, 5, 2]), torch.tensor([2, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match="2 rows behind 3 others do not fit the 4"):
+        step.keep(
+            control, result, torch.zeros(2, 10), torch.zeros(1, 10), torch.zeros(2, 2, 8), torch.zeros(1, 4, 2, 8),
+            room=4,
+        )  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+def test_the_draft_head_lacks_nothing_after_steps_without_drafts_saves_and_a_snapshot(fp8):
+    """Against a sequence that drafts in every step: the same tokens, drafts and draft head, to the bit."""
+    found, prompt = start(fp8, drafts=1, slots=3), [3, 1, 4]
+    always, drafts = eager(found.create(20)), {}
+    found.prefill(always, prompt)
+    said = [found.select(always, GREEDY).token]
+    while len(said) < 8:
+        at = always.length
+        chosen, drafts[at] = drafted(found, always, said[-1], 1)
+        said += chosen
+    seq, ones = eager(found.create(8)), torch.ones(found.info.vocab_size, dtype=torch.int32)
+    found.prefill(seq, prompt)
+    tick, waiting = int(found.pool.tick), []
+    sampled, penalised = SamplerParams(temperature=1.0, uniform=0.5), SamplerParams(presence_penalty=0.5, counts=ones)
+    for token, sampler in zip(said, (GREEDY, sampled, SamplerParams(mask=ones == 1), penalised), strict=False):
+        found.step(seq, token, sampler, 0)
+        waiting.append(seq.waiting)
+        found.suspend(seq)
+        other = found.create(8)  # takes the slot that was just left
+        found.resume(seq)
+        found.release(other)
+    found.step(seq, said[4], GREEDY, 1)  # ends at its length: there is no room for a draft
+    assert [*waiting, seq.waiting] == [2, 1, 2, 1, 2]
+    assert int(found.pool.tick) == tick + 5, "catching up is no step"
+    assert int(found.state.applied[seq.slot]) == seq.length - 1
+    assert found.stats.drafts_proposed == len(drafts)
+    later = eager(found.create(20))
+    found.adopt(later, found.snapshot(seq))
+    while later.length < always.length:
+        at = later.length
+        chosen, proposed = drafted(found, later, said[at - len(prompt)], 1)
+        assert chosen == said[at - len(prompt) + 1 :][: len(chosen)]
+        assert proposed == drafts.get(at, proposed)
+    assert found.stats.drafts_proposed > len(drafts)
+    assert torch.equal(found.state.logits[later.slot], found.state.logits[always.slot])
+    known = min(s.length - s.waiting for s in (later, always))
+    assert known >= 9
+    for mine, wanted in zip(draft_rows(found, later, known), draft_rows(found, always, known), strict=True):
+        assert torch.equal(mine, wanted)

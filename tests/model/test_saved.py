@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from carousel_server.allocations import SAVED_ROWS, SPARE
+from carousel_server.allocations import SAVED_ROWS, SPARE, STEP_ROWS
 from carousel_server.engine import EMBEDDED
 from carousel_server.engine.config import read_config
 from carousel_server.engine.gpu_state import SlotState
@@ -110,9 +110,11 @@ def test_pages_of_a_sequence_that_nobody_holds_are_free_again(state: SlotState) 
     assert store.pages.free == before
 
 
-def test_a_later_save_takes_the_rows_that_the_draft_head_wrote_behind_the_one_before(state: SlotState) -> None:
+def test_a_later_save_takes_the_rows_that_waited_for_the_draft_head_over_the_ones_before(state: SlotState) -> None:
     store = saves(state)
     saved = store.save(0, SAVED_ROWS)
+    for more in range(1, STEP_ROWS):  # the page's last row waits on, until as many wait as may
+        store.save(0, SAVED_ROWS + more, saved)
     for t, per in state.grown():
         t[0, :, (SAVED_ROWS - 1) // per] = 5
     store.save(0, SAVED_ROWS + 10, saved)

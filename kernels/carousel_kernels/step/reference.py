@@ -16,6 +16,12 @@ def draft_rows(position: int, waiting: int, rows: int) -> tuple[list[int], list[
     return at, [p - first for p in at]
 
 
+def behind(waiting: int, room: int) -> int:
+    """Where a step without drafts keeps its row's streams: behind those of the `waiting` rows. Where they fill the
+    room, the draft head has taken them all before the step, and the row is the first again."""
+    return waiting % room
+
+
 def accept(fed: Sequence[int], chosen: Sequence[int], stops: Collection[int]) -> int:
     """How many of the fed rows are kept: the first, and each draft that is what the model chose and ends nothing."""
     taken = 1

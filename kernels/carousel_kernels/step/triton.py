@@ -22,7 +22,8 @@ def _begin(
     tl.store(p_where, slot)
     for r in tl.static_range(R):
         tl.store(p_where + 1 + r, position + r)
-    tl.store(p_tick, tl.load(p_tick) + 1)
+    if R > 0:
+        tl.store(p_tick, tl.load(p_tick) + 1)
     if DRAFT > 0:
         first = position - waiting
         tl.store(p_draft_where, slot)
@@ -49,8 +50,7 @@ def begin(
 
     tokens [slots, capacity] int64; where [1 + rows] int64; tick [1] int64 is raised by one. With drafts,
     draft = (where of the draft head's first pass [1 + n], its hidden rows [n], where of each later pass [rows, 2]),
-    int64;
-    hidden rows are numbered slot * kept + order.
+    int64; hidden rows are numbered slot * kept + order. rows = 0: only the draft head runs, and the tick stays.
     """
     draft_where, source, single = draft or (where, where, where)
     _begin[(1,)](
@@ -134,7 +134,7 @@ def commit(
 
 @triton.jit
 def _keep(
-    p_control, p_result, p_logits, p_kept_logits, p_streams, p_kept_streams, V, width, kept,
+    p_control, p_result, p_logits, p_kept_logits, p_streams, p_kept_streams, V, width, kept, room,
     R: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     chain()
@@ -146,20 +146,32 @@ def _keep(
     tl.store(p_kept_logits + slot * V + o_v, b, mask=o_v < V)
     if i_b * BV < R * width:
         m = o_v < R * width
-        tl.store(p_kept_streams + slot * kept * width + o_v, tl.load(p_streams + o_v, mask=m, other=0.0), mask=m)
+        p_kept = p_kept_streams + (slot * kept + tl.load(p_control + 3) % room) * width
+        tl.store(p_kept + o_v, tl.load(p_streams + o_v, mask=m, other=0.0), mask=m)
 
 
 def keep(
-    control: Tensor, result: Tensor, logits: Tensor, kept_logits: Tensor, streams: Tensor, kept_streams: Tensor
+    control: Tensor,
+    result: Tensor,
+    logits: Tensor,
+    kept_logits: Tensor,
+    streams: Tensor,
+    kept_streams: Tensor,
+    *,
+    room: int,
 ) -> None:
     """Keep the last kept row's logits for `select`, and all rows' streams for the draft head.
 
     logits [R, V]; kept_logits [slots, V]; streams [R, n, H]; kept_streams [slots, 4, n, H]; all fp32 and contiguous.
+    room: waiting rows that the draft head takes at once; one row goes behind those that wait (`reference.behind`). A
+    step with drafts has given all of them to the draft head: room 1, its rows are the first.
     """
     rows, vocab = logits.shape
+    if room + rows - 1 > kept_streams.shape[1]:
+        raise ValueError(f"{rows} rows behind {room - 1} others do not fit the {kept_streams.shape[1]} that are kept")
     width = streams.shape[1] * streams.shape[2]
     bv = 65536 if INTERPRETED else 1024
     _keep[(triton.cdiv(max(vocab, rows * width), bv),)](
-        control, result, logits, kept_logits, streams, kept_streams, vocab, width, kept_streams.shape[1],
+        control, result, logits, kept_logits, streams, kept_streams, vocab, width, kept_streams.shape[1], room,
         R=rows, BV=bv, launch_pdl=PDL, num_warps=4,
     )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from carousel_kernels.sampling.log_probabilities import MOST
 from carousel_kernels.sampling.triton import NONE
+from carousel_kernels.step import behind
 
 from carousel_server.engine.call import Call
 from carousel_server.engine.config import ModelConfig
@@ -31,19 +32,17 @@ from carousel_server.engine.weights import Weights
 # a draft and a verified row in units of a step without drafts, one H200, real shapes (docs/performance.md): steps of
 # 4.52, 6.58 and 8.76 ms with 0, 1 and 2 drafts. So one draft pays when 47 of 100 are accepted
 COST = DraftCost(draft=0.10, row=0.37)
-HOPELESS = 0.9  # gain of one draft below which a sequence drafts no more: 32 of 100 accepted
 
 
 @dataclass(eq=False)
 class GpuSequence:
-    """Live while `slot` is set, suspended while only `saved` is. `waiting` rows have not been given to the draft
-    head."""
+    """Live while `slot` is set, suspended while only `saved` is. `waiting` rows have not been given to the draft head;
+    the slot keeps their streams."""
 
     capacity: int
     slot: int | None
     length: int = 0
     waiting: int = 0
-    draftable: bool = True
     tokens: list[int] = field(default_factory=list)
     width: DraftWidth = field(default_factory=lambda: DraftWidth(COST))
     saved: Saved | None = None
@@ -62,7 +61,6 @@ class GpuSnapshot:
     tokens: tuple[int, ...]
     saved: Saved
     waiting: int
-    draftable: bool
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +116,7 @@ class GpuEngine:
         read."""
         if not 0 < capacity <= self.info.context_tokens:
             raise EngineError(f"capacity {capacity} is not between 1 and the context of {self.info.context_tokens}")
-        seq = GpuSequence(capacity, self._take_slot(), draftable=self.info.max_drafts > 0)
+        seq = GpuSequence(capacity, self._take_slot())
         with Call(seq, GpuSequence) as own:
             self.state.applied[self._slot(own)] = 0
         return seq
@@ -136,7 +134,7 @@ class GpuEngine:
             end = own.length + len(tokens)
             self.state.tokens[slot, own.length : end] = torch.tensor(tokens, dtype=torch.int64)
             for start, rows in chunks(own.length, len(tokens), self.prefill_rows):
-                self._prefill(slot, start, rows, own.waiting if own.draftable else None)
+                self._prefill(slot, start, rows, own.waiting)
                 own.waiting = 1
                 own.length = start + rows
             own.tokens.extend(tokens)
@@ -159,14 +157,14 @@ class GpuEngine:
             _rateable(sampler)
             self.pool.complete()
             width = 0
-            if drafts > 0 and own.draftable and own.length > 0 and sampler.plain_greedy:
-                width = self._width(own, min(drafts, self.info.max_drafts, own.capacity - own.length - 1))
+            if drafts > 0 and own.length > 0 and sampler.plain_greedy:
+                width = own.width.choose(max(0, min(drafts, self.info.max_drafts, own.capacity - own.length - 1)))
             start = own.length
             if sampler.plain_greedy:
                 top = sampler.top_logprobs
                 outcome = self.steps(slot, start, token, waiting=own.waiting, drafts=width, top=top)
             else:
-                outcome = self.steps.sample(slot, start, token, sampler)
+                outcome = self.steps.sample(slot, start, token, sampler, waiting=own.waiting)
             taken = outcome.taken
             least = min(outcome.chosen[:taken])
             own.failed = least < 0
@@ -179,7 +177,7 @@ class GpuEngine:
                 self.stats.drafts_accepted += taken - 1
                 own.waiting = taken
             else:
-                own.draftable = False  # this row's streams replaced those that the draft head still needed
+                own.waiting = behind(own.waiting, self.steps.room) + 1
             return [_selected(outcome, i) for i in range(taken)]
 
     def suspend(self, seq: Sequence) -> None:
@@ -204,7 +202,7 @@ class GpuEngine:
         """A host copy of exactly the rows so far; the sequence goes on."""
         with Call(seq, GpuSequence) as own:
             saved = self.saves.save(self._slot(own), own.length)
-            return GpuSnapshot(tuple(own.tokens), saved, own.waiting, own.draftable)
+            return GpuSnapshot(tuple(own.tokens), saved, own.waiting)
 
     def adopt(self, seq: Sequence, snapshot: Snapshot) -> None:
         """Fill an empty live sequence from a snapshot."""
@@ -219,7 +217,6 @@ class GpuEngine:
                 raise EngineError(f"a snapshot of {length} rows does not fit a capacity of {own.capacity}")
             self.saves.load(slot, snapshot.saved)
             own.length, own.tokens, own.waiting = length, list(snapshot.tokens), snapshot.waiting
-            own.draftable = own.draftable and snapshot.draftable
 
     def release(self, seq: Sequence) -> None:
         """Forget the sequence in any state."""
@@ -249,12 +246,6 @@ class GpuEngine:
         if min(tokens) < 0 or max(tokens) >= self.config.vocab:
             raise EngineError(f"token ids {min(tokens)} to {max(tokens)} are outside 0 to {self.config.vocab - 1}")
         return slot
-
-    def _width(self, seq: GpuSequence, most: int) -> int:
-        """Drafts of the next step. None ends drafting for this sequence, for its draft head falls behind: it takes more
-        than a few unlucky drafts."""
-        best = seq.width.best(most)
-        return 1 if best == 0 and most > 0 and seq.width.gain(1) > HOPELESS else best
 
 
 def _selected(outcome: Outcome, row: int) -> Selected:

@@ -36,10 +36,10 @@ class Prefill:
         self.dtype = torch.float32 if exact else torch.bfloat16
         self.config, self.state = forward.config, forward.state
 
-    def __call__(self, slot: int, start: int, rows: int, waiting: int | None) -> None:
+    def __call__(self, slot: int, start: int, rows: int, waiting: int) -> None:
         """Rows start .. start + rows - 1, whose tokens are in the state; keeps the last row's logits and streams.
 
-        waiting: rows before `start` that the draft head lacks, their streams kept; None when it is not to be fed.
+        waiting: rows before `start` that the draft head lacks, their streams kept. Afterwards it lacks the last one.
         """
         s, f = self.state, self.forward
         where = self._where(slot, start, rows)
@@ -50,7 +50,7 @@ class Prefill:
                 self._ngram(i, layer.ngram, streams, where, slot, start)
             self._layer(i, layer, slots, streams, where, slot, start)
         s.applied[slot] = start + rows
-        if waiting is not None and s.draft is not None:
+        if s.draft is not None:
             self._draft(slot, start, streams, waiting)
         s.streams[slot, 0] = streams[-1]
         f.logits(streams[-1:], f.weights.mixer, s.logits[slot : slot + 1])

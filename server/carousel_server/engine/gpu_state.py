@@ -43,7 +43,7 @@ class SlotState:
     layers: tuple[DeltaSlots | AttentionSlots, ...]
     ngram: dict[int, Tensor]  # layer -> [slots, NGRAM_RING, n * H] fp32
     logits: Tensor  # [slots, V] fp32 of the last row
-    streams: Tensor  # [slots, STEP_ROWS, n, H] fp32 of the last step's rows
+    streams: Tensor  # [slots, STEP_ROWS, n, H] fp32 of the last rows: those that wait for the draft head
     draft: AttentionSlots | None
     cos: Tensor
     sin: Tensor

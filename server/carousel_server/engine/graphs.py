@@ -11,20 +11,21 @@ from typing import Literal
 import numpy as np
 import torch
 from carousel_kernels.head import triton as head
-from carousel_kernels.mtp_input import triton as mtp_input
 from carousel_kernels.sampling import log_probabilities
 from carousel_kernels.sampling import triton as sampling
 from carousel_kernels.step import triton as step
 from torch import Tensor
 
 from carousel_server.allocations import STEP_ROWS
+from carousel_server.engine.draft_head import DraftHead
 from carousel_server.engine.gpu_forward import Forward
 from carousel_server.engine.protocol import SamplerParams
 
 CONTROL = 4  # slot, position, token, rows waiting for the draft head; the numbers of a selection follow
 
-# `greedy`: a step of any width, argmax; `sampled`: a step of one row and a selection; `forward`, `select`: its halves
-Ending = Literal["greedy", "sampled", "forward", "select"]
+# `greedy`: a step of any width, argmax; `sampled`: a step of one row and a selection; `forward`, `select`: its halves;
+# `catch up`: no step, the draft head takes the rows that wait for it
+Ending = Literal["greedy", "sampled", "forward", "select", "catch up"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Steps:
 
     def __init__(self, forward: Forward, *, valid: int, stops: frozenset[int], drafts: int, graphs: bool) -> None:
         self.forward, self.valid, self.drafts = forward, valid, drafts
+        self.room = drafts + 1  # rows that may wait for the draft head
         self.device = forward.state.tokens.device
         pinned = self.device.type == "cuda"
 
@@ -61,13 +63,8 @@ class Steps:
         self.params = self.control[CONTROL:].view(torch.float64)
         self.work = sampling.Work.empty(vocab, self.device)
         self._bias: Tensor | None = None  # whose values the device has
-        self.where, self.draft_where, self.source, self.single = (
-            ints(1 + STEP_ROWS),
-            ints(1 + STEP_ROWS),
-            ints(STEP_ROWS),
-            ints(STEP_ROWS, 2),
-        )
-        self.drafted, self.last = ints(1), ints(1)
+        self.where = ints(1 + STEP_ROWS)
+        self.draft_head = DraftHead(forward, self.control, room=self.room, valid=valid) if drafts else None
         self.stops = torch.tensor(sorted(stops) or [-2], dtype=torch.int64, device=self.device)
         self._graphs: dict[tuple[Ending, int, bool], torch.cuda.CUDAGraph] = {}
         if graphs:
@@ -78,6 +75,7 @@ class Steps:
         for sparse in (False, True):
             kinds += [("greedy", width, sparse) for width in range(self.drafts + 1)]
             kinds += [("sampled", 0, sparse), ("forward", 0, sparse)]
+            kinds += [("catch up", 0, sparse)] if self.drafts else []
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -104,13 +102,16 @@ class Steps:
         """Feed `token` at `position` of a slot, with `drafts` proposals behind it; `waiting` rows lack in the draft
         head. `top`: rate that many of the best ids, None: not even the chosen ones."""
         self._set[:CONTROL] = (slot, position, token, waiting)
+        if not drafts:
+            self._make_room(position, waiting)
         self._start("greedy", drafts, self._sparse(position + drafts + 1))
         return self._outcome(self.forward.buffers.logits[: drafts + 1], top)
 
-    def sample(self, slot: int, position: int, token: int, sampler: SamplerParams) -> Outcome:
+    def sample(self, slot: int, position: int, token: int, sampler: SamplerParams, *, waiting: int) -> Outcome:
         """Feed `token` at `position` of a slot and choose what follows."""
-        self._set[:CONTROL] = (slot, position, token, 0)
+        self._set[:CONTROL] = (slot, position, token, waiting)
         self._prepare(sampler)
+        self._make_room(position, waiting)
         sparse = self._sparse(position + 1)
         if sampler.mask is None:
             self._start("sampled", 0, sparse)
@@ -128,6 +129,12 @@ class Steps:
             self._allow(sampler.mask)
         self._start("select", 0, False)
         return self._outcome(self.forward.state.logits[slot : slot + 1], sampler.top_logprobs)
+
+    def _make_room(self, position: int, waiting: int) -> None:
+        """Before a step without drafts, whose row waits behind the others. The step's control stays as it is: its copy
+        to the device may not have run yet, and the step finds by itself that the room was full."""
+        if self.draft_head is not None and waiting == self.room:
+            self._start("catch up", 0, self._sparse(position))
 
     def _outcome(self, logits: Tensor, top: int | None) -> Outcome:
         """Wait for what was started; `logits` are its rows'."""
@@ -178,8 +185,12 @@ class Steps:
     def _run(self, ending: Ending, drafts: int, sparse: bool) -> None:
         s = self.forward.state
         self.control.copy_(self.host_control, non_blocking=True)
+        self.forward.sparse = sparse
+        if ending == "catch up":
+            self._catch_up()
+            return
         if ending != "select":
-            self._feed(ending, drafts, sparse)
+            self._feed(ending, drafts)
         if ending in ("sampled", "select"):
             sampling.choose(
                 self.control, self.params, s.tokens, s.logits, self.work, self.result[1:2], valid=self.valid
@@ -187,16 +198,20 @@ class Steps:
         if ending != "forward":
             self.host_result.copy_(self.result, non_blocking=True)
 
-    def _feed(self, ending: Ending, drafts: int, sparse: bool) -> None:
+    def _catch_up(self) -> None:
+        assert self.draft_head is not None
+        f, rows = self.forward, self.draft_head.rows
+        step.begin(self.control, f.state.tokens, self.where, f.pool.tick, rows=0, draft=rows, kept=STEP_ROWS)
+        self.draft_head.take_waiting()
+
+    def _feed(self, ending: Ending, drafts: int) -> None:
         """The rows through the model, up to their kept logits; with the argmax of each for a greedy step."""
         f, rows = self.forward, drafts + 1
-        f.sparse = sparse
-        b, s = f.buffers, f.state
-        first = self.drafts + 1
-        draft = (self.draft_where, self.source[:first], self.single) if drafts else None
+        b, s, drafting = f.buffers, f.state, self.draft_head if drafts else None
+        draft = None if drafting is None else drafting.rows
         step.begin(self.control, s.tokens, self.where, f.pool.tick, rows=rows, draft=draft, kept=STEP_ROWS)
-        if drafts:
-            self._draft(drafts, first)
+        if drafting is not None:
+            drafting.propose(drafts)
         streams = b.streams[:rows]
         step.embed(s.tokens, self.where, f.weights.embedding, streams)
         f.layers(streams, self.where)
@@ -205,35 +220,5 @@ class Steps:
         if ending == "greedy":
             head.best(logits, self.valid, self.chosen[:rows], (b.best[0][:rows], b.best[1][:rows]))
         step.commit(self.control, s.tokens, self.chosen, self.stops, s.applied, self.result, rows=rows)
-        step.keep(self.control, self.result, logits, s.logits, streams, s.streams)
-
-    def _draft(self, drafts: int, first: int) -> None:
-        """The draft head over the waiting rows, then over its own drafts, one by one."""
-        f = self.forward
-        b, s, head_weights = f.buffers, f.state, f.weights.draft
-        assert head_weights is not None
-        assert s.draft is not None
-        kept = s.streams.view(-1, *s.streams.shape[2:])
-        for i in range(drafts):
-            rows = first if i == 0 else 1
-            streams = b.draft_streams[:rows]
-            where = self.draft_where[: 1 + rows] if i == 0 else self.single[i]
-            hidden, source = (kept, self.source[:rows]) if i == 0 else (b.draft_streams, self.last)
-            work = tuple(t[:rows] for t in b.fuse)
-            mtp_input.fuse(
-                hidden, source, s.tokens, where, f.weights.embedding, head_weights.embedding_scale,
-                head_weights.hidden_scale, head_weights.fc_embedding, head_weights.fc_hidden, streams,
-                (work[0], work[1], work[2]), f.config.eps,
-            )  # fmt: skip
-            f.layer(len(f.weights.layers), head_weights.layer, s.draft, streams, where)
-            last = streams[rows - 1 : rows]
-            f.logits(last, head_weights.mixer, b.draft_logits)
-            head.best(b.draft_logits, self.valid, self.drafted, (b.best[0][:1], b.best[1][:1]))
-            step.put(self.control, s.tokens, self.drafted, i + 1)
-            if i == 0 and drafts > 1:
-                self._carry(b.draft_streams, rows)
-
-    def _carry(self, streams: Tensor, rows: int) -> None:
-        """The last row's streams go first: they are the hidden input of the next draft."""
-        if rows > 1:
-            streams[0].copy_(streams[rows - 1])
+        room = 1 if drafts else self.room
+        step.keep(self.control, self.result, logits, s.logits, streams, s.streams, room=room)

@@ -29,8 +29,9 @@ class DraftWidth:
         self._idle = 0
 
     def choose(self, most: int) -> int:
-        """0 .. most: the best, and now and then 1 where that is 0, to see whether drafts fare better by now."""
-        best = self.best(most)
+        """0 .. most: the one with the largest gain, of equal ones the smallest. Where that is 0, now and then 1, to see
+        whether drafts fare better by now."""
+        best = max(range(most + 1), key=lambda width: (self._gain(width), -width))
         if best == 0 and most > 0:
             self._idle += 1
             if self._idle >= PROBE:
@@ -38,11 +39,7 @@ class DraftWidth:
                 return 1
         return best
 
-    def best(self, most: int) -> int:
-        """Of 0 .. most the width with the largest gain; of equal ones the smallest."""
-        return max(range(most + 1), key=lambda width: (self.gain(width), -width))
-
-    def gain(self, width: int) -> float:
+    def _gain(self, width: int) -> float:
         """Expected tokens a unit of time."""
         tokens = sum(self.acceptance**i for i in range(width + 1))
         first = self.cost.first if width else 0.0

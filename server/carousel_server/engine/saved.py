@@ -96,7 +96,8 @@ class SavedStates:
         if saved is None:
             weakref.finalize(found, self.pages.give_back, found.pages).atexit = False
         found.nbytes = len(found.pages) * layout.page
-        # a save is ahead of the draft head, whose keys of the last rows are written in a later step
+        # a save is ahead of the draft head by the rows that wait for it, STEP_ROWS at most; their keys come later, also
+        # where the same rows wait over several saves
         group, last = max(0, found.length - STEP_ROWS) // SAVED_ROWS, layout.groups(length)
         self._wait(self._out, slot)
         if self._out is not None and self._loaded is not None:
