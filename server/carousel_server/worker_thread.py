@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
 
 from carousel_server.core import Core
 from carousel_server.engine.protocol import Engine, EngineError
@@ -14,6 +15,14 @@ from carousel_server.worker import Worker
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """An engine that works beside the calls on it, too."""
+
+    def check(self) -> None:
+        """EngineError, fatal, when that has failed."""
 
 
 class WorkerThread:
@@ -68,8 +77,10 @@ class WorkerThread:
             return
         self.engine.set_result(engine)
         try:
+            check = engine.check if isinstance(engine, Checked) else lambda: None
             while not self._stopping:
                 self._work.clear()
+                check()  # a request would meet the error in its call; there may be none
                 while not self._stopping and worker.run_once():
                     self._checked = False
                     self._sweep()

@@ -45,13 +45,18 @@ class ExpertLoading:
         threading.Thread(target=self._run, name="experts", daemon=True).start()
 
     def wait(self, layer: int) -> None:
-        """What is started from now on finds the layer's experts. EngineError, fatal, when they could not be loaded."""
+        """What is started from now on finds the layer's experts. EngineError as by `check`."""
         self._sent[layer].wait()
-        if self._error is not None:
-            raise EngineError(f"the experts cannot be loaded: {self._error}", fatal=True) from self._error
+        self.check()
         event = self._arrived[layer]
         if event is not None:
             torch.cuda.current_stream().wait_event(event)
+
+    def check(self) -> None:
+        """EngineError, fatal, when the experts cannot be loaded."""
+        if self._error is not None:
+            why = str(self._error).strip().partition("\n")[0]  # torch goes on with advice for those who debug it
+            raise EngineError(f"the experts cannot be loaded: {why}", fatal=True) from self._error
 
     def _run(self) -> None:
         try:
@@ -77,9 +82,9 @@ class ExpertLoading:
                 if layer + 1 < pool.layers:
                     coming = crew.submit(self._experts, layer + 1)
                 self._send(layer, experts, buffers, crew)
+                if layer + 1 == pool.layers and self._stream is not None:
+                    self._stream.synchronize()  # who waits for the last layer knows that nothing failed on the way
                 self._sent[layer].set()
-        if self._stream is not None:
-            self._stream.synchronize()
         memory.give_back(whole)
         self._stats.loaded, self._stats.loading = 1.0, ""
         log.info("every expert is on the GPU")

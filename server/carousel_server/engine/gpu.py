@@ -121,6 +121,10 @@ class GpuEngine:
             self.state.applied[self._slot(own)] = 0
         return seq
 
+    def check(self) -> None:
+        """EngineError, fatal, when what goes on beside the calls has failed."""
+        self.pool.check()
+
     def free_slots(self) -> int:
         """Slots that create or resume can take."""
         return len(self._free)

@@ -31,6 +31,9 @@ class Loading(Protocol):
     def wait(self, layer: int) -> None:
         """What is started from now on finds the layer's experts."""
 
+    def check(self) -> None:
+        """EngineError, fatal, when they cannot be loaded."""
+
 
 class ExpertPool:
     """See the module. `layers` counts the draft head's as the last one."""
@@ -128,6 +131,11 @@ class ExpertPool:
             for layer in range(self.layers):
                 self.loading.wait(layer)
             self.loading = None
+
+    def check(self) -> None:
+        """EngineError, fatal, when experts that are on their way cannot be loaded."""
+        if self.loading is not None:
+            self.loading.check()
 
     def _send(self, layer: int) -> None:
         """Start the copies of a layer's missing experts into its half of the area, once that half's last reader is
