@@ -204,8 +204,10 @@ def test_the_draft_head_lacks_nothing_after_steps_without_drafts_saves_and_a_sna
     assert int(found.pool.tick) == tick + 5, "catching up is no step"
     assert int(found.state.applied[seq.slot]) == seq.length - 1
     assert found.stats.drafts_proposed == len(drafts)
-    later = eager(found.create(20))
-    found.adopt(later, found.snapshot(seq))
+    snapshot = found.snapshot(seq)
+    found.release(seq)
+    later, prompted = eager(found.create(20)), found.create(20)
+    found.adopt(later, snapshot)
     while later.length < always.length:
         at = later.length
         chosen, proposed = drafted(found, later, said[at - len(prompt)], 1)
@@ -217,3 +219,8 @@ def test_the_draft_head_lacks_nothing_after_steps_without_drafts_saves_and_a_sna
     assert known >= 9
     for mine, wanted in zip(draft_rows(found, later, known), draft_rows(found, always, known), strict=True):
         assert torch.equal(mine, wanted)
+    found.adopt(prompted, snapshot)
+    found.prefill(prompted, said[5:7])  # a prompt behind two rows that wait
+    assert (prompted.length, prompted.waiting) == (10, 1)
+    for mine, wanted in zip(draft_rows(found, prompted, 9), draft_rows(found, always, 9), strict=True):
+        assert torch.allclose(mine, wanted, rtol=1e-3, atol=1e-4)

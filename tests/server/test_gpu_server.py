@@ -235,6 +235,18 @@ def test_the_four_settings_are_what_they_say(start: Start) -> None:
     assert start("drafts").metric('carousel_drafts_total{result="accepted"}') > 0
 
 
+def test_a_turn_behind_a_sampled_one_and_one_that_ended_at_its_length_has_its_drafts(start: Start) -> None:
+    server = start("drafts")
+    session, proposed = server.session(), 'carousel_drafts_total{result="proposed"}'
+    cut = server.chat("Count from 3 to 9.", session_id=session, max_tokens=5)
+    assert cut.json()["choices"][0]["finish_reason"] == "length"
+    server.chat("Tell me about the sea.", session_id=session, max_tokens=8, temperature=1.0, seed=1).raise_for_status()
+    before = server.metric(proposed)
+    last = server.chat("Count from 3 to 9.", session_id=session, max_tokens=20)
+    assert last.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert server.metric(proposed) > before
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_second_turn_of_a_session_knows_the_first(setting: str, start: Start) -> None:
     server = start(setting)
