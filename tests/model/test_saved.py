@@ -53,6 +53,32 @@ def test_a_saved_sequence_is_the_same_in_another_slot_and_the_slots_beside_it_ar
     assert all(same(slot(state, i, whole), known) for i, known in zip((0, 2), before, strict=True))
 
 
+def test_two_sequences_that_take_turns_in_a_slot_both_come_back_whole(state: SlotState) -> None:
+    store = saves(state)
+    waits, wanted = store.save(0, 100), slot(state, 0, 100)
+    store.join(0)
+    for t in (*state.fixed(), *(t for t, _ in state.grown())):
+        t[0] += 1
+    for _ in range(3):  # each is loaded while the other lies in staging
+        there = slot(state, 0, 100)
+        left = store.save(0, 100)
+        store.load(0, waits)
+        assert same(slot(state, 0, 100), wanted)
+        waits, wanted = left, there
+
+
+def test_what_a_sequence_left_in_staging_is_not_sent_to_pages_that_another_has_by_now(state: SlotState) -> None:
+    store = saves(state)
+    gone = store.save(0, 100)
+    pages = list(gone.pages)
+    del gone
+    gc.collect()
+    kept, wanted = store.save(1, 100), slot(state, 1, 100)
+    assert kept.pages == pages
+    store.load(2, kept)
+    assert same(slot(state, 2, 100), wanted)
+
+
 def marked(store: SavedStates, saved: Saved) -> list[bool]:
     """Of each page of rows, whether it still begins with the mark."""
     pages = saved.pages[store.layout.pages :]
@@ -62,6 +88,7 @@ def marked(store: SavedStates, saved: Saved) -> list[bool]:
 def test_a_later_save_writes_only_the_pages_that_have_new_rows(state: SlotState) -> None:
     store = saves(state)
     saved = store.save(0, 2 * SAVED_ROWS + 10)
+    store.join(0)
     for page in saved.pages[store.layout.pages :]:
         next(store.pages.runs([page]))[1][:8] = 77
     again = store.save(0, 3 * SAVED_ROWS + 1, saved)

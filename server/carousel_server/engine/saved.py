@@ -3,7 +3,10 @@
 A saved sequence is pages: first those of what is saved whole, then one for every SAVED_ROWS tokens, so that a later
 save adds rows where they belong. Out: a kernel gathers pages into a staging area on the device, the copy engine sends
 them on; the slot is free once they are gathered. In: a kernel reads the pages where they lie. Both directions have a
-stream of their own and run at the same time.
+stream of their own.
+
+What a save leaves in staging is sent by the next call: behind the load if that is one, so that the two do not share the
+bus while a request waits for its state, and beside the steps that follow.
 """
 
 import weakref
@@ -22,13 +25,15 @@ from carousel_server.engine.saved_pages import SavedPages
 
 @dataclass(eq=False)
 class Saved:
-    """A sequence in host memory. Its bytes are complete after `ready`, which only a device waits for; None: they are.
+    """A sequence in host memory. Its bytes are complete after `ready`, which only a device waits for; None: they are,
+    or they are in staging.
 
     Its pages go back when nobody holds it any more.
     """
 
     length: int = 0
     pages: list[int] = field(default_factory=list)
+    addresses: Tensor | None = None  # of the pages, on the device
     ready: torch.cuda.Event | None = None
     nbytes: int = 0  # host bytes: whole pages
 
@@ -67,19 +72,22 @@ class SavedStates:
         self.layout = layout = Layout(state)
         self.device = device = state.tokens.device
         self.pages = SavedPages(memory, layout.page, total)
-        self.staging = torch.empty(layout.pages + 1, layout.page, dtype=torch.uint8, device=device)
+        # zeros: what rounds a page up is sent too
+        self.staging = torch.zeros(layout.pages + 1, layout.page, dtype=torch.uint8, device=device)
         self.staged = self.staging.data_ptr() + layout.page * torch.arange(len(self.staging), device=device)
         cuda = device.type == "cuda"
         self._out = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._in = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._slots: dict[int, torch.cuda.Event] = {}  # after which a slot is as its last save or load leaves it
         self._loaded: torch.cuda.Event | None = None  # after which no load reads pages any more
+        self._staged: tuple[weakref.ref[Saved], list[int]] | None = None  # whose staged pages are still to be sent
         if cuda:  # compile the kernel before the first request needs it; a slot's bytes go to staging and back
             for out in (True, False):
                 paging.copy(layout.fixed, self.staged, 0, out=out)
 
     def join(self, slot: int) -> None:
         """What is started from now on finds the slot's last save or load done."""
+        self._send_staged()
         event = self._slots.pop(slot, None)
         if event is not None:
             torch.cuda.current_stream().wait_event(event)
@@ -90,9 +98,13 @@ class SavedStates:
         `join` before the slot is used again. EngineError when there is no host memory: nothing has changed then.
         """
         layout = self.layout
+        self._send_staged()
         wanted = layout.pages + layout.groups(length)
         found = Saved() if saved is None else saved
-        found.pages += self.pages.take(max(0, wanted - len(found.pages)))
+        more = self.pages.take(max(0, wanted - len(found.pages)))
+        found.pages += more
+        if more:
+            found.addresses = None
         if saved is None:
             weakref.finalize(found, self.pages.give_back, found.pages).atexit = False
         found.nbytes = len(found.pages) * layout.page
@@ -111,16 +123,20 @@ class SavedStates:
             paging.copy(layout.fixed, self.staged, slot, out=True)
             self._grown(slot, self.staged, group, last - group, layout.pages, out=True)
             self._done(self._out, slot)
-            self._send(found.pages[: layout.pages] + found.pages[layout.pages + group : layout.pages + last])
-            found.ready = None if self._out is None else self._out.record_event()
+        behind = found.pages[layout.pages + group : layout.pages + last]
+        self._staged = weakref.ref(found), found.pages[: layout.pages] + behind
         found.length = length
         return found
 
     def load(self, slot: int, saved: Saved) -> None:
         """Copy a saved sequence in. `join` before the slot is used."""
         layout = self.layout
+        if self._staged is not None and self._staged[0]() is saved:
+            self._send_staged()
         with torch.cuda.stream(self._in):
-            addresses = torch.tensor(self.pages.addresses(saved.pages)).to(self.device, non_blocking=True)
+            if saved.addresses is None:
+                saved.addresses = torch.tensor(self.pages.addresses(saved.pages)).to(self.device, non_blocking=True)
+            addresses = saved.addresses
         self._wait(self._in, slot)
         if self._in is not None and saved.ready is not None:
             self._in.wait_event(saved.ready)
@@ -128,6 +144,21 @@ class SavedStates:
             paging.copy(layout.fixed, addresses, slot, out=False)
             self._grown(slot, addresses, 0, layout.groups(saved.length), layout.pages, out=False)
             self._loaded = self._done(self._in, slot)
+        self._send_staged()
+
+    def _send_staged(self) -> None:
+        """Send what the last save left, unless nobody holds that any more."""
+        if self._staged is None:
+            return
+        (whose, pages), self._staged = self._staged, None
+        saved = whose()
+        if saved is None:
+            return
+        if self._out is not None and self._loaded is not None:
+            self._out.wait_event(self._loaded)
+        with torch.cuda.stream(self._out):
+            self._send(pages)
+        saved.ready = None if self._out is None else self._out.record_event()
 
     def _wait(self, stream: torch.cuda.Stream | None, slot: int) -> None:
         """Nothing on `stream` begins before what was started so far is done, and the slot's last copy."""
