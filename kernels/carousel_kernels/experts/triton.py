@@ -27,7 +27,7 @@ from carousel_kernels.row_dot import (
     tile,
 )
 
-GATE_UP, DOWN = [2, 1], [8, 8]  # rows of weights of a program, which is one warp: for one row, for more rows
+GATE_UP, DOWN = [2, 1], [8, 4]  # rows of weights of a program, which is one warp: for one row, for more rows
 BLOCK = LANES  # values a side of an FP8 scale block
 
 
@@ -69,11 +69,12 @@ def _gate_up(
         KB: tl.constexpr = (H + C - 1) // C
         NB: tl.constexpr = (I + C - 1) // C
         p_g = p_slab + slot * (3 * I * H) + tl.minimum(o_n, I - 1)[:, None] * H + o_c[None, :]
-        g = load_rows(p_g, o_c, H, C)
-        u = load_rows(p_g + I * H, o_c, H, C)
         p_s = p_scales + expert * (3 * NB * KB) + (i_n * BN // C) * KB
         for r in range(R):
             if (rows >> r) & 1 == 1:
+                # again for each row, then from a cache: held over the rows they would leave room for half the programs
+                g = load_rows(p_g, o_c, H, C)
+                u = load_rows(p_g + I * H, o_c, H, C)
                 b_g = tl.zeros([BN, C // 4], tl.float32)
                 b_u = tl.zeros([BN, C // 4], tl.float32)
                 for c in tl.static_range(KB):
@@ -121,11 +122,11 @@ def _down(
         chain()
         for r in range(R):
             p_g = p_y + r * stride_y + E
-            b_y = tl.zeros([BN, CS], tl.float32)
-            for c in tl.static_range((IS + CS - 1) // CS):  # loaded for each row: held, they would double the registers
-                b_w = load_tile(p_shared + o_w * IS + o_s[None, :], o_s, c, IS, CS).to(tl.float32)
+            b_y = tl.zeros([BN, CS // 4], tl.float32)
+            for c in tl.static_range((IS + CS - 1) // CS):
+                b_w = load_tile(p_shared + o_w * IS + o_s[None, :], o_s, c, IS, CS)
                 b_h = silu(load_chunk(p_g, o_s, c, IS, CS)) * load_chunk(p_g + IS, o_s, c, IS, CS)
-                b_y = tl.fma(b_w, b_h[None, :], b_y)
+                b_y += dot_fours(b_w, b_h)
             tl.store(p_o + r * H, tl.sum(b_y, 1), mask=m_n)
     elif i_u <= tl.load(p_head):
         i_u -= 1
@@ -134,17 +135,21 @@ def _down(
         o_c = columns(C)
         KB: tl.constexpr = (I + C - 1) // C
         NB: tl.constexpr = (H + C - 1) // C
-        w = load_rows(p_slab + slot * (3 * I * H) + 2 * I * H + o_w * I + o_c[None, :], o_c, I, C)
+        p_w = p_slab + slot * (3 * I * H) + 2 * I * H + o_w * I + o_c[None, :]
+        if R == 1:  # before the wait; for more rows as in `_gate_up`
+            w = load_rows(p_w, o_c, I, C)
         p_s = p_scales + tl.load(p_experts + i_u) * (3 * NB * KB) + 2 * NB * KB + (i_n * BN // C) * KB
         chain()
         for r in range(R):
             if (rows >> r) & 1 == 1:
-                b_y = tl.zeros([BN, C], tl.float32)
+                if R > 1:
+                    w = load_rows(p_w, o_c, I, C)
+                b_y = tl.zeros([BN, C // 4], tl.float32)
                 for c in tl.static_range(KB):
-                    b_h = load_chunk(p_hidden + (i_u * 4 + r) * I, o_c, c, I, C)
+                    scale = 1.0
                     if FP8:
-                        b_h = b_h * tl.load(p_s + c)
-                    b_y = tl.fma(w[c].to(tl.float32), b_h[None, :], b_y)
+                        scale = tl.load(p_s + c)
+                    b_y = tl.fma(dot_fours(w[c], load_chunk(p_hidden + (i_u * 4 + r) * I, o_c, c, I, C)), scale, b_y)
                 tl.store(p_o + r * H, tl.sum(b_y, 1), mask=m_n)
 
 

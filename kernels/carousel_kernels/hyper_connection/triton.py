@@ -6,9 +6,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.row_dot import INTERPRETED, PDL, append, chain, chunk, columns, load_chunk, load_rows, silu, tile
+from carousel_kernels.row_dot import (
+    INTERPRETED,
+    PDL,
+    append,
+    chain,
+    chunk,
+    columns,
+    dot_fours,
+    load_chunk,
+    load_rows,
+    silu,
+    tile,
+)
 
-MIX_DOWN, MIX_UP = [4, 4], [8, 4]  # rows of a program and warps
+# rows of a program and warps, for one row of streams and for more; warps give the order of sums, so they are the same
+MIX_DOWN, MIX_UP = [(4, 4), (8, 4)], [(8, 4), (4, 4)]
 
 
 @triton.jit
@@ -34,7 +47,7 @@ def _mix_down(
     chain()
     acc, squares = (), ()
     for _ in tl.static_range(R):
-        acc = append(acc, tl.zeros([BN, C], tl.float32))
+        acc = append(acc, tl.zeros([BN, C // 4], tl.float32))
         squares = append(squares, tl.zeros([C], tl.float32))
     for c in tl.static_range((H + C - 1) // C):
         b_w = w[c].to(tl.float32)
@@ -42,7 +55,7 @@ def _mix_down(
         more, larger = (), ()
         for r in tl.static_range(R):
             b_x = load_chunk(p_s + (r * STREAMS + i_c) * H, o_c, c, H, C)
-            more = append(more, tl.fma(b_w, (b_x * b_scale)[None, :], acc[r]))
+            more = append(more, acc[r] + dot_fours(b_w, b_x * b_scale))
             larger = append(larger, tl.fma(b_x, b_x, squares[r]))
         acc, squares = more, larger
     for r in tl.static_range(R):
@@ -62,7 +75,8 @@ def mix_down(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd:
     if not streams.is_contiguous() or not weight.is_contiguous() or not 1 <= rows <= 4:
         raise ValueError(f"streams {tuple(streams.shape)} must be contiguous with 1 to 4 rows")
     out = weight.shape[0]
-    bn, warps = tile(out, MIX_DOWN[0], 256), MIX_DOWN[1]
+    bn, warps = MIX_DOWN[rows > 1]
+    bn = tile(out, bn, 256)
     _mix_down[(triton.cdiv(out, bn), n)](
         streams, scale, weight, part, rstd, eps, out,
         H=width, R=rows, STREAMS=n, BN=bn, C=chunk(width, warps), launch_pdl=PDL, num_warps=warps,
@@ -107,9 +121,9 @@ def _mix_up(
             narrow = append(narrow, silu(b_d / STREAMS))
     o_x = tl.program_id(0) * BH + tl.arange(0, BH)
     for r in tl.static_range(R):
-        b_g = tl.zeros([STREAMS * BH, C], tl.float32)
+        b_g = tl.zeros([STREAMS * BH, C // 4], tl.float32)
         for c in tl.static_range((LOWRANK + C - 1) // C):
-            b_g = tl.fma(w[c].to(tl.float32), narrow[r * ((LOWRANK + C - 1) // C) + c][None, :], b_g)
+            b_g += dot_fours(w[c], narrow[r * ((LOWRANK + C - 1) // C) + c])
         b_n = normed[r] * tl.load(p_rstd + r * STREAMS + o_j // BH)
         b_x = tl.fma(tl.sigmoid(tl.sum(b_g, 1)), b_n, 0.0)
         tl.store(p_x + r * H + o_x, tl.sum(tl.reshape(b_x, [STREAMS, BH]), 0) / STREAMS, mask=o_x < H)
@@ -122,7 +136,8 @@ def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: T
     """
     rows, n, width = streams.shape
     lowrank = weight.shape[1]
-    bh, warps = tile(width, MIX_UP[0], 256), MIX_UP[1]
+    bh, warps = MIX_UP[rows > 1]
+    bh = tile(width, bh, 256)
     _mix_up[(triton.cdiv(width, bh),)](
         streams, scale, weight, part, rstd, x, part.shape[2],
         H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, C=chunk(lowrank, 1), launch_pdl=PDL, num_warps=warps,
