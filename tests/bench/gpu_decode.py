@@ -24,6 +24,8 @@ from tests.model.engine_kit import eager
 
 GREEDY = SamplerParams()
 FLOOR_MS = 2.6
+PROMPT = 4096
+KEPT = 2.3  # tokens of a step with 2 drafts
 
 
 def decode(engine: GpuEngine, seqs: list[Any], steps: int, drafts: int = 0) -> float:
@@ -46,14 +48,14 @@ def runs(engine: GpuEngine, seqs: list[Any], steps: int, count: int = 6) -> dict
     return {"ms": median(times), "low": min(times), "high": max(times), "runs": len(times)}
 
 
-def profile(engine: GpuEngine, seq: Any) -> list[tuple[str, int, float]]:
-    """Kernel, calls and total us of one step, by time."""
+def profile(engine: GpuEngine, seq: Any, drafts: int) -> list[tuple[str, int, float]]:
+    """Kernel, calls and total us of one step, by time. Kernels overlap: the sum is more than the step takes."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 
     token = engine.select(seq, GREEDY).token
     with torch_profile(activities=[ProfilerActivity.CUDA]) as found:
-        engine.step(seq, token, GREEDY, 0)
+        engine.step(seq, token, GREEDY, drafts)
         torch.cuda.synchronize()
     rows = [(e.key, e.count, e.self_device_time_total) for e in found.key_averages()]
     return sorted(rows, key=lambda r: -r[2])
@@ -98,30 +100,29 @@ def main() -> None:
             )
         print(f"two chats run at {one['ms'] / two['ms']:.3f} of one chat's rate")
         result |= {"one": one, "two": two, "floor_ms": FLOOR_MS}
-        rows = profile(engine, seqs[0])
-        total = sum(r[2] for r in rows)
-        for name, count, us in rows[:24]:
-            print(f"  {us:9.1f} us {100 * us / total:5.1f}% {count:5d} x {us / count:7.2f}  {name[:70]}")
-        print(f"  {total:9.1f} us in kernels")
-        result["profile"] = rows
-        for rows_n in (4096,):
-            times = []
-            for _ in range(3):
-                engine.release(seqs[1])
-                seqs[1] = engine.create(8192)
-                many = torch.randint(0, 248000, (rows_n,)).tolist()
-                torch.cuda.synchronize()
-                at = time.perf_counter()
-                engine.prefill(seqs[1], many)
-                torch.cuda.synchronize()
-                times.append(time.perf_counter() - at)
-            print(f"prefill {rows_n}: {rows_n / min(times[1:]):.0f} tok/s {times}")
-            result["prefill"] = {"rows": rows_n, "seconds": times}
-        with_drafts = []
-        seq = engine.create(4096) if engine.free_slots() else seqs[0]
-        engine.release(seqs[0])
-        seq = engine.create(4096)
-        engine.prefill(seq, prompt)
+        result["profiles"] = []
+        for drafts in sorted({0, engine.info.max_drafts}):
+            rows = profile(engine, eager(seqs[0]), drafts)
+            total = sum(r[2] for r in rows)
+            print(f"a step with {drafts} drafts: {total:9.1f} us in kernels")
+            for name, count, us in rows[:16]:
+                print(f"  {us:9.1f} us {100 * us / total:5.1f}% {count:5d} x {us / count:7.2f}  {name[:70]}")
+            result["profiles"].append({"drafts": drafts, "kernels": rows})
+        engine.release(seqs[1])
+        times = []
+        for _ in range(6):
+            seq = engine.create(8192)
+            many = torch.randint(0, 248000, (PROMPT,)).tolist()
+            torch.cuda.synchronize()
+            at = time.perf_counter()
+            engine.prefill(seq, many)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - at)
+            engine.release(seq)
+        rates = sorted(PROMPT / t for t in times[1:])
+        print(f"prefill of {PROMPT}: {median(rates):.0f} tok/s ({rates[0]:.0f} to {rates[-1]:.0f}, {len(rates)} runs)")
+        result["prefill"] = {"rows": PROMPT, "seconds": times}
+        seq, with_drafts = seqs[0], []
         for width in range(1, engine.info.max_drafts + 1):
             times = []
             for _ in range(6):
@@ -133,11 +134,15 @@ def main() -> None:
                     token = engine.step(seq, token, GREEDY, width)[-1].token
                 torch.cuda.synchronize()
                 times.append(1000 * (time.perf_counter() - at) / 24)
-            with_drafts.append((width, median(times[1:]), min(times[1:]), max(times[1:])))
-            print(f"a step with {width} drafts: {median(times[1:]):.3f} ms")
-        result["steps_with_drafts"] = with_drafts
-        for s in (seq, seqs[1]):
-            engine.release(s)
+            step = median(times[1:])
+            with_drafts.append((width, step, min(times[1:]), max(times[1:])))
+            print(f"a step with {width} drafts: {step:.3f} ms ({min(times[1:]):.3f} to {max(times[1:]):.3f})")
+        kept = one["ms"] * KEPT / with_drafts[-1][1]
+        print(
+            f"{KEPT} of {width + 1} tokens kept a step, imposed by division, would be {kept:.2f} times the rate without"
+        )
+        result |= {"steps_with_drafts": with_drafts, "imposed": {"kept": KEPT, "times": kept}}
+        engine.release(seq)
     if "http" in sys.argv[2:]:
         result["http"] = gpu_http.measure(engine)
     if len(sys.argv) > 1:

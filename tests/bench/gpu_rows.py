@@ -1,18 +1,21 @@
-"""The few-row kernels at the real shapes by block sizes: us, GB/s, error. `python -m tests.bench.gpu_rows [OUT.json]`
+"""The few-row kernels at the real shapes by block sizes: us, GB/s, error.
+
+    python -m tests.bench.gpu_rows [--only experts] [--json FILE]
 
 Each runs in a captured graph over copies of its weights that are together larger than the cache, for 1 and for 3 rows.
 Before that it is compared with float64, and each of the rows with the same row alone, bit for bit: a kernel that is off
 or depends on the number of rows is not timed, and fails the bench at its end.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -23,10 +26,7 @@ from carousel_kernels.router import triton as router
 from torch import Tensor
 from torch.nn.functional import silu
 
-from tests.bench.gpu_decode import GREEDY
-from tests.bench.gpu_random_model import build, released
 from tests.bench.graph_time import graph_us
-from tests.model.engine_kit import eager
 
 DEVICE = "cuda"
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
@@ -107,12 +107,12 @@ def mixes(quick: bool) -> Iterator[Case]:
     each = 2 * (rank + n) * n * width
     wide, mixed = low.view(3, 1, -1), (gate.view(3, n, width) * normed).mean(1)
     before = list(hyper_connection.MIX_DOWN), list(hyper_connection.MIX_UP)
-    for block in ([4, 4], [8, 4], [8, 8], [2, 2], [4, 8]):
-        hyper_connection.MIX_DOWN[:] = block
+    for block in ((4, 4), (8, 4), (4, 8), (8, 8), (2, 2)):
+        hyper_connection.MIX_DOWN[:] = [block] * 2
         yield Case("mix down", block, lambda _: each, copies, down, lambda r: parts(r).sum(0)[:, None], wide)
     hyper_connection.MIX_DOWN[:] = before[0]
-    for block in ([8, 4], [16, 4], [4, 4], [8, 8], [16, 8], [2, 1]):
-        hyper_connection.MIX_UP[:] = block
+    for block in ((8, 4), (16, 4), (4, 4), (2, 4)):
+        hyper_connection.MIX_UP[:] = [block] * 2
         yield Case("mix down and up", block, lambda _: 2 * each, copies, both, lambda r: x[:r], mixed)
     hyper_connection.MIX_UP[:] = before[1]
 
@@ -164,22 +164,26 @@ def routed(quick: bool) -> Iterator[Case]:
             gate, up = (v[: 2 * inner * width].view(2, inner, width) * s_in) @ x[r].double()
             wanted[r] += share[j] * ((v[2 * inner * width :].view(width, inner) * s_out) @ (silu(gate) * up))
     before = list(experts.GATE_UP), list(experts.DOWN)
-    for gate_up, down in ((2, 8), (1, 8), (1, 4), (1, 16), (2, 16)):
+    for gate_up, down in ((2, 8), (1, 8), (2, 4), (1, 4)):
         experts.GATE_UP[:], experts.DOWN[:] = [gate_up] * 2, [down] * 2
         yield Case("experts", (gate_up, down), nbytes, copies, call, lambda r: streams[:r, 0], wanted)
     experts.GATE_UP[:], experts.DOWN[:] = before
 
 
-def cases(quick: bool) -> Iterator[Case]:
-    """Everything that is timed; `quick` without more copies of the weights than one."""
+def cases(quick: bool, only: str = "") -> Iterator[Case]:
+    """Everything that is timed whose group's name holds `only`; `quick`: with one copy of the weights."""
     short = [(2, 2), (2, 1), (4, 4), (2, 4)]
-    for out, width in ((16480, 2560), (13952, 2560), (1793, 2560), (248320, 2560)):
-        yield from product(out, width, short, quick)
-    yield from product(2560, 6144, [(4, 4), (2, 4), (4, 8), (2, 2), (2, 8), (8, 8)], quick)
-    for out, width in ((16480, 2560), (2560, 6144)):
-        yield from product(out, width, [(4, 1), (2, 1), (8, 1)], quick, scaled=True)
-    yield from mixes(quick)
-    yield from routed(quick)
+    shapes = (16480, 2560), (13952, 2560), (1793, 2560), (248320, 2560), (2560, 6144)
+    groups: dict[str, Callable[[], Iterator[Case]]] = {}
+    for out, width in shapes:
+        blocks = short if width == 2560 else [(4, 4), (2, 4), (4, 8), (2, 2), (2, 8), (8, 8)]
+        groups[f"[{out},{width}]"] = partial(product, out, width, blocks, quick)
+    for out, width in (shapes[0], shapes[-2], shapes[-1]):
+        groups[f"FP8 [{out},{width}]"] = partial(product, out, width, [(4, 1), (2, 1), (8, 1)], quick, scaled=True)
+    groups |= {"mixes": partial(mixes, quick), "experts": partial(routed, quick)}
+    for name, make in groups.items():
+        if only in name:
+            yield from make()
 
 
 def check(case: Case) -> float:
@@ -205,49 +209,26 @@ def case_us(case: Case, rows: int) -> tuple[float, float]:
     return graph_us(run, calls=case.copies, repeats=7)
 
 
-def steps(found: list[dict[str, Any]]) -> None:
-    """Steps with 0 to 2 drafts of a model of 8 layers at the released shapes: ms, and the kernels in it."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as torch_profile
-
-    bench = build(released(layers=8, ngram_base=200_000), context=2048, table_bytes=2**26, drafts=2, slots=1)
-    engine = bench.engine
-    seq = eager(engine.create(2048))
-    engine.prefill(seq, torch.randint(0, 248000, (512,)).tolist())
-    token = engine.select(seq, GREEDY).token
-    for drafts in (2, 1, 0):  # a step without drafts ends drafting
-        times = []
-        for _ in range(12):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            token = engine.step(seq, token, GREEDY, drafts)[-1].token
-            times.append(1000 * (time.perf_counter() - begin))
-        with torch_profile(activities=[ProfilerActivity.CUDA]) as profile:
-            engine.step(seq, token, GREEDY, drafts)
-            torch.cuda.synchronize()
-        rows = [(e.key, e.count, e.self_device_time_total) for e in profile.key_averages()]
-        rows.sort(key=lambda r: -r[2])
-        print(f"8 layers, {drafts} drafts: {median(times[2:]):.3f} ms, {sum(r[2] for r in rows):.0f} us in kernels")
-        for name, count, us in rows[:14]:
-            print(f"  {us:8.1f} us {count:4d} x {us / count:7.2f}  {name[:40]}")
-        found.append({"what": "step of 8 layers", "drafts": drafts, "ms": median(times[2:]), "kernels": rows})
-
-
-def compile_share(at: int, of: int) -> None:
+def compile_share(at: int, of: int, only: str) -> None:
     """Compile every of-th case into the cache."""
-    for i, case in enumerate(cases(True)):
+    for i, case in enumerate(cases(True, only)):
         if i % of == at:
             for rows in ROWS:
                 case.call(0, 0, rows)
     torch.cuda.synchronize()
 
 
-def main() -> None:
-    if len(sys.argv) > 2 and sys.argv[1] == "--compile":
-        compile_share(int(sys.argv[2]), int(sys.argv[3]))
-        return
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", default="", help="kernels whose group holds this: mixes, experts, FP8, 6144 ...")
+    parser.add_argument("--compile", nargs=2, type=int, metavar=("AT", "OF"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.compile:
+        compile_share(*options.compile, options.only)
+        return 0
     begin, workers = time.perf_counter(), 12
-    command = [sys.executable, "-m", "tests.bench.gpu_rows", "--compile"]
+    command = [sys.executable, "-m", "tests.bench.gpu_rows", "--only", options.only, "--compile"]
     for process in [subprocess.Popen([*command, str(i), str(workers)]) for i in range(workers)]:
         process.wait()
     print(f"compiled in {time.perf_counter() - begin:.0f} s")
@@ -255,7 +236,7 @@ def main() -> None:
     wrong = 0
     torch.manual_seed(1)
     with torch.inference_mode():
-        for case in cases(False):
+        for case in cases(False, options.only):
             try:
                 error = check(case)
             except Exception as failure:  # the others are still worth their time on the device
@@ -272,13 +253,11 @@ def main() -> None:
                 f"{case.what:<18} {case.block!s:<8} {us[0]:7.2f} {us[1]:7.2f} us  +- {max(spread):.2f}  "
                 f"{rate[0]:5.0f} {rate[1]:5.0f} GB/s  {error:.0e}"
             )
-        torch.cuda.empty_cache()
-        steps(found)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(json.dumps(found, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
     print(f"{time.perf_counter() - begin:.0f} s")
-    sys.exit(wrong)
+    return wrong
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

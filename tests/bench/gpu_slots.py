@@ -76,6 +76,32 @@ def each_way(engine: GpuEngine, seq: Any) -> tuple[list[float], list[float], lis
     return freed, left, loaded
 
 
+def timeline(engine: GpuEngine, chats: list[Any]) -> list[tuple[str, float, float]]:
+    """A turn on the device: what ran, from when to when, in ms from the first of it; the step's kernels as one."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    with torch_profile(activities=[ProfilerActivity.CUDA]) as found:
+        engine.suspend(chats[1][0])
+        engine.resume(chats[0][0])
+        feed(engine, chats[0])
+        torch.cuda.synchronize()
+        engine.suspend(chats[0][0])
+        engine.resume(chats[1][0])
+        torch.cuda.synchronize()
+    spans: list[tuple[str, float, float]] = []
+    events = [e for e in found.events() if e.device_type == DeviceType.CUDA]
+    begin = min(e.time_range.start for e in events)
+    for e in sorted(events, key=lambda e: e.time_range.start):
+        at, end = ((t - begin) / 1000 for t in (e.time_range.start, e.time_range.end))
+        name = e.name if e.name.startswith(("_copy", "Mem")) else "step"
+        if spans and spans[-1][0] == name == "step":
+            at = spans.pop()[1]
+        spans.append((name, at, end))
+    return spans
+
+
 def main() -> None:
     layers = int(sys.argv[2]) if len(sys.argv) > 2 else 48
     bench = build(released(layers=layers), slots=1, context=CONTEXT, drafts=0, table_bytes=2**29, saved_bytes=2**31)
@@ -103,6 +129,7 @@ def main() -> None:
         assert [out for _, out in chats] == list(plain), "the chats do not say what they say alone"
         turn = spread(turns)
         freed, left, loaded = map(spread, each_way(engine, chats[1][0]))
+        spans = timeline(engine, chats)
         saved = chats[1][0].saved
     fixed, rows = layout.pages * layout.page, saved.length
     sent, read = fixed + layout.page, saved.nbytes
@@ -114,6 +141,7 @@ def main() -> None:
         "bytes": {"out": sent, "in": read, "page": layout.page, "fixed": fixed, "token": layout.token},
         "step": step, "turn": turn, "switch_ms": switch, "floor_ms": floor, "ratio": switch / floor,
         "save_until_slot_is_free": freed, "save": left, "load": loaded, "one_way_floor_ms": lone,
+        "timeline_of_a_turn": spans,
     }  # fmt: skip
     print(f"{layers} layers, two chats of {rows} rows, {sent / 2**20:.0f} MiB out and {read / 2**20:.0f} MiB in a turn")
     for name, r in (("step in its own slot", step), ("turn with a switch", turn)):
@@ -122,6 +150,8 @@ def main() -> None:
     for name, r in (("whole save, slot free", freed), ("whole save, sent", left), ("whole load", loaded)):
         ratio = r["ms"] / lone
         print(f"  {name:<40}{r['ms']:8.3f} ms ({r['low']:.3f} to {r['high']:.3f}), floor {lone:.3f}, ratio {ratio:.2f}")
+    for what, at, end in spans:
+        print(f"  {at:8.3f} to {end:8.3f} ms  {what[:60]}")
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(result, indent=1))
 
