@@ -65,8 +65,8 @@ def run(device: torch.device, graphs: bool) -> None:
             ("FP8 experts, a pool of few", fp8, 1, (9,) if small else (70, 3), 490)
         ]
         if not small:
-            engines.append(("bf16 experts, a pool of few", EMBEDDED, 1, (70, 258), 3000))
-            engines.append(("bf16 experts, all resident", EMBEDDED, None, (70,), 3000))
+            engines.append(("bf16 experts, a pool of few", EMBEDDED, 1, (70,), 3000))
+            engines.append(("bf16 experts, all resident", EMBEDDED, None, (258,), 3000))
         for name, model, pool, prompts, below in engines:
             began = time.perf_counter()
             print(f"{name}, graphs {'on' if graphs else 'off'}", flush=True)
