@@ -4,6 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=2 $(PYTHON) -m pytest
+BESIDE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder # two files at a time
 KIT := tests/cluster/kit
 
 .PHONY: help
@@ -29,13 +30,14 @@ demo-server: setup ## only the server on this machine, and a chat in the termina
 .PHONY: test
 test: ## unit, server, model and operator tests
 	@.ci/setup tests
-	$(PYTEST) tests -m "not gpu and not cluster and not api"
+	$(BESIDE) tests -m "not alone and not gpu and not cluster and not api"
+	$(PYTEST) tests -m "alone and not gpu and not cluster and not api"
 	@echo "Next: make test-cluster runs the tests on a real cluster."
 
 .PHONY: test-api
 test-api: setup ## the CRD, the charts and the operator on a bare API server (builds the cluster's binaries)
 	@$(KIT)/build.sh
-	$(PYTEST) tests -m api
+	$(BESIDE) tests -m api
 
 .PHONY: test-cluster
 test-cluster: setup images ## one row per promise on a real two-node cluster

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).with_name("results")
+CLUSTER = "tests/cluster/"
 OUTCOMES = "outcomes.txt"
 SUM = "whole run"
 ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b")
@@ -48,7 +49,8 @@ class Keeper:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One line a test, the newest outcome; an earlier run's line stays where a test did not run."""
-        if not self.keeps or (report.when != "call" and report.passed):
+        beside = not report.nodeid.startswith(CLUSTER)  # `make test` collects this folder, too
+        if not self.keeps or beside or (report.when != "call" and report.passed):
             return
         name = _name(report.nodeid)
         lines = _outcomes()
@@ -62,7 +64,7 @@ class Keeper:
 
 
 def _name(nodeid: str) -> str:
-    return nodeid.removeprefix("tests/cluster/")
+    return nodeid.removeprefix(CLUSTER)
 
 
 def _outcomes() -> dict[str, str]:
@@ -91,7 +93,7 @@ def keep(name: str, lines: Iterable[str]) -> None:
 def running_test() -> str:
     """`test_rollout-test_x-row` of the test that runs."""
     current = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
-    return re.sub(r"[^\w.]+", "-", current.removeprefix("tests/cluster/").replace(".py::", "-")).strip("-")
+    return re.sub(r"[^\w.]+", "-", current.removeprefix(CLUSTER).replace(".py::", "-")).strip("-")
 
 
 def timeline(events: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -25,7 +25,9 @@ class Traffic:
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self.options = options
-        self.http = httpx.AsyncClient(base_url=url, timeout=60.0, limits=httpx.Limits(max_keepalive_connections=0))
+        # What is sent to the address of a pod that has gone gets no answer: the next try goes to another.
+        timeout, limits = httpx.Timeout(60, connect=2), httpx.Limits(max_keepalive_connections=0)
+        self.http = httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits)
         self.counts: collections.Counter[str] = collections.Counter()
         self.violations: list[str] = []
         self.causes: collections.Counter[str] = collections.Counter()

@@ -11,6 +11,7 @@ from carousel_server.engine import EMBEDDED
 
 from tests.model.engine_kit import GREEDY, open_engine, random_ids
 
+pytestmark = pytest.mark.alone
 DECODE_TIMES, PREFILL_TIMES = 3.5, 1.5  # 4.3 to 4.7 and 2.3 to 2.6 on two cores with a dozen runnable processes
 
 

@@ -10,6 +10,11 @@ from carousel_operator.crd import custom_resource_definition
 from tests.operator.apiserver import ApiServer, Refused, running
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First comes the file that takes as long as all others together: beside it `make test-api` runs those."""
+    items.sort(key=lambda item: item.path.name != "test_api_random.py")
+
+
 @pytest.fixture(scope="session")
 def api() -> Iterator[ApiServer]:
     """An API server with the CRD, for tests marked `api`. Each test uses names of its own."""

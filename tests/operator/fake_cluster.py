@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.operator.fake_server import FakeServer
 
 Object = dict[str, Any]
 _networks = itertools.count(1)
+WORKER = 77 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # of the tests that run side by side
 
 
 def _now() -> str:
@@ -144,7 +146,7 @@ class FakeCluster:
         if secret is None or config is None:
             return
         token = base64.b64decode(secret["data"]["token"]).decode()
-        ip = f"127.77.{self._network}.{next(self._addresses)}"
+        ip = f"127.{WORKER}.{self._network}.{next(self._addresses)}"
         server = FakeServer(ip, self.port, token, int(meta["name"].rpartition("-")[2]))
         server.peers = PeersUpdate.model_validate_json(config["data"]["peers.json"])
         first = config["data"]["server.toml"].split("generation = ")[1]
