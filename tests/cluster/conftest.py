@@ -54,10 +54,11 @@ def sweep(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def namespace(operator: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    """A namespace with a client pod, gone after the module."""
+    """A namespace with a client pod, on its way out after the module."""
     name = "t-" + Path(request.module.__file__).stem.removeprefix("test_").replace("_", "-")
     found = Namespace(operator, name)
     sweep(operator)
+    found.delete()  # of an earlier run, where it may still be on its way
     found.create()
     found.apply(client_pod(image_of("server")))
     found.kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s", timeout=70)

@@ -150,10 +150,9 @@ class Namespace:
         self.cluster.kubectl("delete", "namespace", self.name, "--ignore-not-found", "--timeout=120s", timeout=130)
 
     def end(self) -> None:
-        """Delete it without the time that its pods would take to end in order."""
-        self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+        """Begin to delete it, without the time that its pods would take to end in order."""
+        self.cluster.kubectl("delete", "namespace", self.name, "--ignore-not-found", "--wait=false")
         self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
-        self.delete()
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))

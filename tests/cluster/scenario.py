@@ -34,7 +34,7 @@ record.write_text(str(process.pid))
 """
 
 
-QUICK = {"idleGrace": "2s", "sessionTimeout": "12s", "requestTimeout": "20s"}
+QUICK = {"idleGrace": "2s", "sessionTimeout": "6s", "requestTimeout": "20s"}
 
 
 def scripted_server(name: str, **spec: Any) -> dict[str, Any]:

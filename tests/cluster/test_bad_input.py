@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cluster.kube import Namespace, condition, image_of, inference_server, kill_server, operator_stopped
+from tests.cluster.kube import Namespace, condition, image_of, inference_server, kill_server
 
 pytestmark = pytest.mark.cluster
 
@@ -19,6 +19,12 @@ except urllib.error.HTTPError as error:
     answer = error
 print(json.dumps({"status": answer.status, "headers": dict(answer.headers), "body": json.loads(answer.read())}))
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mortal(namespace: Namespace) -> None:
+    """A server that nothing is wrong with; it comes up beside the others."""
+    namespace.apply(inference_server("mortal", gpu=CPU))
 
 
 def test_a_malformed_resource_is_refused_with_the_name_of_the_field(namespace: Namespace) -> None:
@@ -60,16 +66,8 @@ def test_limits_that_do_not_fit_are_told_before_any_pod(namespace: Namespace) ->
     namespace.kubectl("delete", "infsrv", "huge", "--timeout=30s", timeout=40)
 
 
-def test_a_dead_pod_is_told_and_healed(namespace: Namespace) -> None:
-    namespace.apply(inference_server("mortal", gpu=CPU))
-    boot = namespace.serving_boot("mortal")
-    kill_server(namespace, "mortal-0")
-    after = namespace.other_boot("mortal", boot)
-    assert after["lastExit"], "status.pods[].lastExit tells how the earlier process ended"
-
-
 def test_an_unknown_field_in_a_chat_is_400_with_its_name(namespace: Namespace) -> None:
-    namespace.wait_condition("mortal", "Ready", status="True", seconds=120)
+    namespace.ready("mortal")
     body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "Hi"}], "temprature": 1})
     url = f"http://mortal.{namespace.name}.svc:8000/v1/chat/completions"
     told = json.loads(namespace.run_python("client", ASK, url, body))
@@ -78,16 +76,13 @@ def test_an_unknown_field_in_a_chat_is_400_with_its_name(namespace: Namespace) -
     assert "temperature" in told["body"]["error"]["message"]
 
 
-def test_deleting_the_resource_while_the_operator_is_stopped_leaves_nothing(namespace: Namespace) -> None:
-    with operator_stopped(namespace.cluster):
-        namespace.kubectl("delete", "infsrv", "mortal", "--timeout=20s", timeout=30)
-
-        def gone() -> bool:
-            return "mortal" not in namespace.kubectl(
-                "get", "statefulset,service,configmap,secret,pdb,pod", "-o", "name"
-            )
-
-        namespace.wait("no child is left", gone, seconds=90)
+@pytest.mark.full
+def test_a_dead_pod_is_told_and_healed(namespace: Namespace) -> None:
+    """Without traffic; test_faults.py has the row of CI."""
+    boot = namespace.serving_boot("mortal")
+    kill_server(namespace, "mortal-0")
+    after = namespace.other_boot("mortal", boot)
+    assert after["lastExit"], "status.pods[].lastExit tells how the earlier process ended"
 
 
 def test_the_images_run_as_a_user_without_privilege(namespace: Namespace) -> None:

@@ -23,7 +23,7 @@ def plain(cluster: Cluster) -> Iterator[Namespace]:
     found.delete()
     found.create()
     yield found
-    found.delete()
+    found.end()
 
 
 def pod(name: str, *command: str, **spec: Any) -> dict[str, Any]:

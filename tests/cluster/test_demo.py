@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,9 +14,16 @@ from tests.cluster.kube import ROOT, SYSTEM, Cluster, install
 pytestmark = pytest.mark.cluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def operator_again(operator: Cluster) -> Iterator[None]:
+    """The demo's end takes the operator away, from the other modules, too."""
+    yield
+    install(operator)
+
+
 @pytest.mark.timeout(600)
 def test_the_demo_ends_with_a_410_that_names_the_restart(
-    operator: Cluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CONTEXT", raising=False)
     local = ["--cluster", "local"]
@@ -26,7 +34,6 @@ def test_the_demo_ends_with_a_410_that_names_the_restart(
     for promised in ("Mara", "get_weather", "kubectl get infsrv", "410", '"cause": "restart"', "Look around:"):
         assert promised in out, f"{promised!r} is not in the transcript:\n{out}"
     assert demo.main([*local, "--clean"]) == 0
-    install(operator)  # the demo's end took it away from the other tests
 
 
 @pytest.mark.timeout(300)
@@ -51,4 +58,3 @@ def test_an_interrupted_demo_removes_what_it_made(operator: Cluster) -> None:
         assert operator.helm("list", "-n", SYSTEM, "--short").strip() == ""
     finally:
         demo.main(["--cluster", "local", "--clean"])  # nothing is left of it, unless this test fails
-        install(operator)

@@ -5,9 +5,18 @@ import json
 import pytest
 
 from tests.cluster.kube import Namespace, kill_server, operator_stopped
-from tests.cluster.scenario import Traffic, scripted_server
+from tests.cluster.scenario import QUICK, Traffic, scripted_server
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def doomed(namespace: Namespace) -> Namespace:
+    """A namespace that a row deletes, and its server. A namespace looks for its pods again after their grace period."""
+    found = Namespace(namespace.cluster, "t-doomed")
+    found.create()
+    found.apply(scripted_server("doomed", drain=QUICK | {"requestTimeout": "0s"}))
+    return found
 
 
 def told_and_served(traffic: Traffic) -> bool:
@@ -63,12 +72,13 @@ def test_a_crashed_boot_is_told_with_its_cause_by_the_replaced_pod_and_by_its_pe
     assert [(status, error["code"], error["cause"]) for status, error in told] == [(410, "session_lost", "crash")] * 2
 
 
-def test_a_namespace_is_deleted_while_the_operator_is_down(namespace: Namespace) -> None:
-    other = Namespace(namespace.cluster, "t-doomed")
-    other.delete()
-    other.create()
-    other.apply(scripted_server("doomed"))
-    other.ready("doomed")
+def test_what_is_deleted_while_the_operator_is_down_leaves_nothing(namespace: Namespace, doomed: Namespace) -> None:
+    namespace.ready("crash")
+    doomed.ready("doomed")
+    children = ("get", "statefulset,service,configmap,secret,pdb,pod", "-o", "name")
+    assert "crash" in namespace.kubectl(*children)
     with operator_stopped(namespace.cluster):
-        other.delete()
-        assert "t-doomed" not in namespace.cluster.kubectl("get", "namespaces", "-o", "name")
+        namespace.kubectl("delete", "infsrv", "crash", "--timeout=20s", timeout=30)
+        doomed.delete()
+        assert doomed.name not in namespace.cluster.kubectl("get", "namespaces", "-o", "name")
+        namespace.wait("no child is left", lambda: "crash" not in namespace.kubectl(*children), 90)

@@ -7,10 +7,20 @@ from tests.cluster.scenario import QUICK, Traffic, scripted_server
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
+NODE = {"nodeSelector": {"kubernetes.io/hostname": "node-2"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers(namespace: Namespace) -> None:
+    """The servers of the rows come up together: most of that is waiting."""
+    namespace.apply(
+        scripted_server("one-gpu", gpu={}, pod=NODE),
+        scripted_server("hot"),
+        scripted_server("many", drain=QUICK | {"sessionTimeout": "4s"}),
+    )
+
 
 def test_a_rollout_on_one_gpu_never_has_a_pending_twin(namespace: Namespace) -> None:
-    node = {"nodeSelector": {"kubernetes.io/hostname": "node-2"}}
-    namespace.apply(scripted_server("one-gpu", gpu={}, pod=node))
     boot = namespace.serving_boot("one-gpu")
     with Traffic(namespace, "one-gpu", causes=["rollout"], refused=True, stream_pieces=12) as traffic:
         traffic.settled()
@@ -36,7 +46,6 @@ def test_a_rollout_on_one_gpu_never_has_a_pending_twin(namespace: Namespace) -> 
 
 
 def test_a_hot_limit_reaches_a_running_pod_without_a_lost_session(namespace: Namespace) -> None:
-    namespace.apply(scripted_server("hot"))
     boot = namespace.serving_boot("hot")
     with Traffic(namespace, "hot", stream_pieces=12) as traffic:
         traffic.settled()
@@ -138,7 +147,6 @@ def test_an_autoscaler_sets_the_replicas_by_the_scale_subresource(namespace: Nam
 
 
 def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(namespace: Namespace) -> None:
-    namespace.apply(scripted_server("many", drain=QUICK | {"sessionTimeout": "8s"}))
     namespace.ready("many")
     namespace.kubectl("scale", "infsrv/many", "--replicas=3")
     namespace.wait("three pods", lambda: namespace.get("infsrv", "many")["status"].get("readyReplicas") == 3, 240)
@@ -149,7 +157,8 @@ def test_scaling_from_one_to_three_and_back_drains_one_pod_after_the_other(names
         order.extend(gone for gone in ("many-2", "many-1") if f"pod/{gone}" not in names and gone not in order)
         return len(names) == 1
 
-    with Traffic(namespace, "many", causes=["scale-down"], replicas=3, workers=6, streams=3) as traffic:
+    with Traffic(namespace, "many", causes=["scale-down"], replicas=3, workers=6, streams=3,
+                 stream_pieces=16) as traffic:  # fmt: skip
         for victim in (1, 2):
             traffic.settled(ordinal=victim)
         namespace.kubectl("scale", "infsrv/many", "--replicas=1")
