@@ -119,15 +119,22 @@ def pool_bytes(shape: ModelShape, layers: int, slots: int) -> int:
 
 
 def weight_bytes(shape: ModelShape, drafts: int, *, fp8: bool = False) -> int:
-    """Dense weights of the GPU engine: matrices as stored, vectors widened to fp32, and the hash's constants.
+    """Dense weights of the GPU engine: matrices as stored, vectors widened to fp32, and the hash's constants; with
+    drafts an FP8 copy of the head.
 
-    fp8: the projections of DeltaNet and attention quantised, with an fp32 scale a block.
+    fp8: the projections of DeltaNet and attention quantised.
     """
     vectors = shape.vector_params(drafts=drafts > 0)
     matrices = shape.dense_params - (0 if drafts > 0 else shape.draft_params) - vectors
     tables = shape.ple_dim // shape.ngram_width if shape.ple_layers else 0
     found = matrices * shape.dense_element_bytes + 4 * vectors + 8 * shape.ple_layers * (shape.ngram_size + 2 * tables)
-    return found - (fp8_saving(shape, drafts) if fp8 else 0)
+    drafting = drafts > 0 and shape.mtp_layers > 0
+    return found + (fp8_bytes(shape.vocab, shape.hidden) if drafting else 0) - (fp8_saving(shape, drafts) if fp8 else 0)
+
+
+def fp8_bytes(rows: int, columns: int) -> int:
+    """A quantised matrix with an fp32 scale a block."""
+    return rows * columns + 4 * _over(rows, FP8_SIDE) * _over(columns, FP8_SIDE)
 
 
 def fp8_saving(shape: ModelShape, drafts: int) -> int:
@@ -139,8 +146,8 @@ def fp8_saving(shape: ModelShape, drafts: int) -> int:
     layers = s.attention_layers + (s.mtp_layers if drafts > 0 else 0)
 
     def block(project: int, inner: int) -> int:
-        scales = _over(s.hidden, FP8_SIDE) * (_over(project, FP8_SIDE) + _over(inner, FP8_SIDE))
-        return s.hidden * (project + inner) * (s.dense_element_bytes - 1) - 4 * scales
+        stored = s.hidden * (project + inner) * s.dense_element_bytes
+        return stored - fp8_bytes(project, s.hidden) - fp8_bytes(s.hidden, inner)
 
     return s.linear_layers * block(*delta) + layers * block(*attention)
 

@@ -206,7 +206,8 @@ def _gpu(
             "dense weights",
             dense,
             "everything outside routed experts and n-gram table, vectors in fp32"
-            + (", projections of DeltaNet and attention in FP8" if engine.weights == "fp8" else ""),
+            + (", projections of DeltaNet and attention in FP8" if engine.weights == "fp8" else "")
+            + (", and a copy of the head in FP8 for drafts" if engine.drafts > 0 and shape.mtp_layers else ""),
         ),
         Row("n-gram table", table, "small enough for the GPU" if table else "in host memory"),
         Row("scratch", scratch, f"one prefill chunk of {chunk} tokens at a context of {context}, and a step's buffers"),

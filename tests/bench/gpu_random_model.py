@@ -27,6 +27,7 @@ from carousel_server.engine.weights import (
     Mixer,
     Ngram,
     Weights,
+    quantized,
     with_fp8,
 )
 from torch import Tensor
@@ -139,17 +140,18 @@ class Random:
 
     def weights(self, draft: bool = True) -> Weights:
         c = self.config
-        head = DraftHead(
+        head = self.linear(c.vocab, c.hidden, 3.0)
+        drafts = DraftHead(
             self.scale(c.hidden), self.scale(c.stream_width), self.linear(c.hidden, c.hidden),
-            self.linear(c.hidden, c.hidden), self.layer("attention", False), self.mixer(False),
+            self.linear(c.hidden, c.hidden), self.layer("attention", False), self.mixer(False), *quantized(head),
         ) if draft else None  # fmt: skip
         layers = tuple(self.layer(kind, i in c.ngram_layers) for i, kind in enumerate(c.layers))
         return Weights(
             self.normal(c.vocab, c.hidden, dtype=BF16),
             layers,
             self.mixer(False),
-            self.linear(c.vocab, c.hidden, 3.0),
             head,
+            drafts,
         )
 
 

@@ -17,7 +17,11 @@ class DraftHead:
     """`room`: rows that its first pass takes, so as many may wait. `rows` are those of its passes, for `step.begin`."""
 
     def __init__(self, forward: Forward, control: Tensor, *, room: int, valid: int) -> None:
-        self.forward, self.control, self.room, self.valid = forward, control, room, valid
+        weights, slots = forward.weights.draft, forward.state.draft
+        assert weights is not None
+        assert slots is not None
+        self.forward, self.weights, self.slots = forward, weights, slots
+        self.control, self.room, self.valid = control, room, valid
 
         def ints(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=control.device)
@@ -26,39 +30,46 @@ class DraftHead:
         self.rows = self._where, self._source, self._single
         self._drafted, self._first = ints(1), ints(1)
 
-    def take_waiting(self) -> Tensor:
-        """Its layer over the rows that wait, after which none does; returns their streams."""
-        kept = self.forward.state.streams
-        return self._pass(kept.view(-1, *kept.shape[2:]), self._source, self._where, self.room)
+    def take_waiting(self) -> None:
+        """Only what later rows need of those that wait, after which none does: no attention, no expert."""
+        streams = self._fuse(self._waiting(), self._source, self._where, self.room)
+        self.forward.remember(self.weights.layer, self.slots, streams, self._where)
 
     def propose(self, drafts: int) -> None:
         """Write `drafts` tokens behind the step's first: from the waiting rows, then from its own, one by one."""
-        streams, first = self.take_waiting(), self.forward.buffers.draft_streams[:1]
+        streams = self._pass(self._waiting(), self._source, self._where, self.room)
+        first = self.forward.buffers.draft_streams[:1]
         self._put(streams[-1:], 1)
         if drafts > 1:
             first.copy_(streams[-1:])
         for i in range(1, drafts):
             self._put(self._pass(first, self._first, self._single[i], 1), i + 1)
 
+    def _waiting(self) -> Tensor:
+        """The kept streams of all slots, of which `_source` names those that wait."""
+        return self.forward.state.streams.flatten(0, 1)
+
     def _pass(self, hidden: Tensor, source: Tensor, where: Tensor, rows: int) -> Tensor:
         """The head's layer over rows whose input is hidden[source]; returns their streams."""
-        f = self.forward
-        b, slots, w = f.buffers, f.state.draft, f.weights.draft
-        assert slots is not None
-        assert w is not None
+        f, streams = self.forward, self._fuse(hidden, source, where, rows)
+        f.layer(len(f.weights.layers), self.weights.layer, self.slots, streams, where)
+        return streams
+
+    def _fuse(self, hidden: Tensor, source: Tensor, where: Tensor, rows: int) -> Tensor:
+        """The streams with which the rows enter the head's layer."""
+        f, w = self.forward, self.weights
+        b = f.buffers
         streams = b.draft_streams[:rows]
         mtp_input.fuse(
             hidden, source, f.state.tokens, where, f.weights.embedding, w.embedding_scale, w.hidden_scale,
             w.fc_embedding, w.fc_hidden, streams, (b.fuse[0][:rows], b.fuse[1][:rows], b.fuse[2][:rows]), f.config.eps,
         )  # fmt: skip
-        f.layer(len(f.weights.layers), w.layer, slots, streams, where)
         return streams
 
     def _put(self, last: Tensor, behind: int) -> None:
         """The best token after a row of streams becomes the draft `behind` places after the step's first."""
-        f = self.forward
-        b, w = f.buffers, f.weights.draft
-        assert w is not None
-        f.logits(last, w.mixer, b.draft_logits)
+        f, w = self.forward, self.weights
+        b = f.buffers
+        f.logits(last, w.mixer, b.draft_logits, w.head, w.head_scale)
         head.best(b.draft_logits, self.valid, self._drafted, (b.best[0][:1], b.best[1][:1]))
         step.put(self.control, f.state.tokens, self._drafted, behind)

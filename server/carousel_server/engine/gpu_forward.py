@@ -124,12 +124,21 @@ class Forward:
             experts.fetch(slab, self.pool.source[index], b.routes, rows=rows)
         experts.few_rows(x, y, slab, w.shared_down, b.routes, residency, streams, part, b.experts)
 
-    def logits(self, streams: Tensor, mixer: Mixer, out: Tensor) -> None:
-        """Logits [R, V] fp32 of rows that have passed all layers."""
+    def remember(self, layer: Layer, slots: AttentionSlots, streams: Tensor, where: Tensor) -> None:
+        """Of a layer with attention only the keys, values and index keys of the rows; `streams` stay as they are."""
+        assert isinstance(layer.block, Attention)
+        x = self.buffers.x[: streams.shape[0]]
+        self._mix(layer.block_mixer, streams, x)
+        self._cache(layer.block, slots, x, where)
+
+    def logits(
+        self, streams: Tensor, mixer: Mixer, out: Tensor, weight: Tensor | None = None, scale: Tensor | None = None
+    ) -> None:
+        """Logits [R, V] fp32 of rows that have passed all layers, from the model's head or from another one."""
         rows = streams.shape[0]
         x = self.buffers.x[:rows]
         self._mix(mixer, streams, x)
-        head.logits(x, self.weights.head, out)
+        linear.few_rows(x, self.weights.head if weight is None else weight, out, scale=scale)
 
     def _mix(self, mixer: Mixer, streams: Tensor, x: Tensor) -> Tensor:
         b, rows, n = self.buffers, streams.shape[0], self.config.streams
@@ -158,13 +167,7 @@ class Forward:
 
     def _attention(self, w: Attention, slots: AttentionSlots, x: Tensor, where: Tensor) -> Tensor:
         b, c, rows = self.buffers, self.config, x.shape[0]
-        y = self._y(rows, w.project.shape[0])
-        linear.few_rows(x, w.project, y, scale=w.project_scale)
-        scales = (w.q_scale, w.k_scale, w.index_q_scale, w.index_k_scale)
-        attention_input.prepare(
-            y, b.q[:rows], b.index_q[:rows], slots.keys, slots.values, slots.tail, slots.index_keys, scales,
-            self.state.cos, self.state.sin, where, ratio=c.index_ratio, eps=c.eps,
-        )  # fmt: skip
+        y = self._cache(w, slots, x, where)
         if self.sparse:
             indexer.scores(
                 b.index_q[:rows], slots.index_keys, b.scores[:rows], where, top=c.index_blocks, ratio=c.index_ratio
@@ -175,6 +178,18 @@ class Forward:
         return attention.attend(
             b.q[:rows], y, slots.keys, slots.values, b.blocks[:rows], out, where, ratio=c.index_ratio, work=b.attend
         )
+
+    def _cache(self, w: Attention, slots: AttentionSlots, x: Tensor, where: Tensor) -> Tensor:
+        """Keys, values and index keys of the rows; returns the projection, both queries are in their buffers."""
+        b, c, rows = self.buffers, self.config, x.shape[0]
+        y = self._y(rows, w.project.shape[0])
+        linear.few_rows(x, w.project, y, scale=w.project_scale)
+        scales = (w.q_scale, w.k_scale, w.index_q_scale, w.index_k_scale)
+        attention_input.prepare(
+            y, b.q[:rows], b.index_q[:rows], slots.keys, slots.values, slots.tail, slots.index_keys, scales,
+            self.state.cos, self.state.sin, where, ratio=c.index_ratio, eps=c.eps,
+        )  # fmt: skip
+        return y
 
     def _look_up(self, where: Tensor, rows: int) -> None:
         """Start to gather the rows of every n-gram layer: they are known now, and host memory is slow to answer.

@@ -18,7 +18,7 @@ from carousel_server.engine.host_memory import HostMemory, memory_for
 from carousel_server.engine.layout import TEXT
 from carousel_server.engine.pool import ExpertPool, HostExperts, slots_for
 from carousel_server.engine.tokens import stop_tokens, valid_tokens
-from carousel_server.engine.weights import Attention, Delta, Packer, Weights, with_fp8
+from carousel_server.engine.weights import Attention, Delta, DraftHead, Packer, Weights, quantized, with_fp8
 
 DEFAULT_CONTEXT = 32768
 LOADED = 0.2, 0.9  # shares of the start after the dense weights, and after the experts of a limited pool
@@ -29,7 +29,8 @@ Progress = Callable[[float, str], None]
 class RowMajor(Packer):
     """Weights as the kernels read them, also where the device is a CPU that interprets them.
 
-    dense_fp8: the projections of DeltaNet and attention are quantised, one layer after the other.
+    dense_fp8: the projections of DeltaNet and attention are quantised, one layer after the other. The draft head reads
+    an FP8 copy of the model's head: a draft that it gets wrong is rejected.
     """
 
     def __init__(
@@ -45,6 +46,10 @@ class RowMajor(Packer):
     def _attention(self, p: str) -> Attention:
         block = super()._attention(p)
         return with_fp8(block) if self.dense_fp8 else block
+
+    def _draft(self, head: Tensor) -> DraftHead:
+        values, scale = quantized(head)
+        return replace(super()._draft(head), head=values, head_scale=scale)
 
     def _fastest(self, weight: Tensor) -> Tensor:
         return weight

@@ -72,10 +72,10 @@ class Steps:
 
     def _capture(self) -> None:
         kinds: list[tuple[Ending, int, bool]] = [("select", 0, False)]
+        kinds += [("catch up", 0, False)] if self.drafts else []
         for sparse in (False, True):
             kinds += [("greedy", width, sparse) for width in range(self.drafts + 1)]
             kinds += [("sampled", 0, sparse), ("forward", 0, sparse)]
-            kinds += [("catch up", 0, sparse)] if self.drafts else []
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -103,7 +103,7 @@ class Steps:
         head. `top`: rate that many of the best ids, None: not even the chosen ones."""
         self._set[:CONTROL] = (slot, position, token, waiting)
         if not drafts:
-            self._make_room(position, waiting)
+            self._make_room(waiting)
         self._start("greedy", drafts, self._sparse(position + drafts + 1))
         return self._outcome(self.forward.buffers.logits[: drafts + 1], top)
 
@@ -111,7 +111,7 @@ class Steps:
         """Feed `token` at `position` of a slot and choose what follows."""
         self._set[:CONTROL] = (slot, position, token, waiting)
         self._prepare(sampler)
-        self._make_room(position, waiting)
+        self._make_room(waiting)
         sparse = self._sparse(position + 1)
         if sampler.mask is None:
             self._start("sampled", 0, sparse)
@@ -130,11 +130,11 @@ class Steps:
         self._start("select", 0, False)
         return self._outcome(self.forward.state.logits[slot : slot + 1], sampler.top_logprobs)
 
-    def _make_room(self, position: int, waiting: int) -> None:
+    def _make_room(self, waiting: int) -> None:
         """Before a step without drafts, whose row waits behind the others. The step's control stays as it is: its copy
         to the device may not have run yet, and the step finds by itself that the room was full."""
         if self.draft_head is not None and waiting == self.room:
-            self._start("catch up", 0, self._sparse(position))
+            self._start("catch up", 0, False)
 
     def _outcome(self, logits: Tensor, top: int | None) -> Outcome:
         """Wait for what was started; `logits` are its rows'."""

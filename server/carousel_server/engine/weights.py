@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, overload
 
 import torch
-from carousel_kernels.fp8 import dequantize, quantize
+from carousel_kernels.fp8 import BLOCK, dequantize, quantize
 from torch import Tensor
 
 from carousel_server.engine.arena import Arena
@@ -17,6 +17,7 @@ from carousel_server.engine.checkpoint import Checkpoint
 from carousel_server.engine.layout import TEXT
 
 EXPAND_BYTES = 256 * 2**20  # experts up to this size, widened, are kept in memory
+PIECE = 32 * BLOCK  # rows that are quantised at a time: fp32 work of a few times 40 MB at a width of 2,560
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class DraftHead:
     fc_hidden: Tensor  # [H, H]
     layer: Layer
     mixer: Mixer
+    head: Tensor  # [V, H]: the model's own, or an FP8 copy of it
+    head_scale: Tensor | None = None  # of the 128 x 128 blocks of `head` where that is FP8
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,19 @@ class Weights:
 Block = TypeVar("Block", Delta, Attention)
 
 
+def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """What `quantize` returns, made a few rows at a time."""
+    values, scales = torch.empty(weight.shape, dtype=torch.float8_e4m3fn, device=weight.device), []
+    for at in range(0, weight.shape[0], PIECE):
+        values[at : at + PIECE], scale = quantize(weight[at : at + PIECE])
+        scales.append(scale)
+    return values, torch.cat(scales)
+
+
 def with_fp8(block: Block) -> Block:
     """The block with its two projections in FP8."""
-    project, project_scale = quantize(block.project)
-    out, out_scale = quantize(block.out)
+    project, project_scale = quantized(block.project)
+    out, out_scale = quantized(block.out)
     return replace(block, project=project, out=out, project_scale=project_scale, out_scale=out_scale)
 
 
@@ -165,13 +177,14 @@ class Packer:
         self.expand = layers * c.experts * 3 * c.expert_width * c.hidden * 4 <= expand_bytes
 
     def pack(self) -> Weights:
-        """Everything, in the order of the layers."""
-        draft = self._draft() if self.drafts and self.checkpoint.layout.mtp else None
+        """Everything."""
+        head = self._dense("lm_head.weight")
+        draft = self._draft(head) if self.drafts and self.checkpoint.layout.mtp else None
         return Weights(
             embedding=self.checkpoint.tensor(f"{TEXT}embed_tokens.weight"),
             layers=tuple(self._layer(f"{TEXT}layers.{i}", i) for i in range(len(self.config.layers))),
             mixer=self._mixer(f"{TEXT}hyper_connection_mixer", inject=False),
-            head=self._dense("lm_head.weight"),
+            head=head,
             draft=draft,
         )
 
@@ -277,7 +290,7 @@ class Packer:
             taps=self._taps(f"{p}.conv1d.weight"),
         )
 
-    def _draft(self) -> DraftHead:
+    def _draft(self, head: Tensor) -> DraftHead:
         return DraftHead(
             embedding_scale=self._scale("mtp.pre_fc_norm_embedding.weight"),
             hidden_scale=self._scale("mtp.pre_fc_norm_hidden.weight"),
@@ -285,4 +298,5 @@ class Packer:
             fc_hidden=self._dense("mtp.fc_hidden.weight"),
             layer=self._layer("mtp.layers.0", None),
             mixer=self._mixer("mtp.hyper_connection_mixer", inject=False),
+            head=head,
         )
