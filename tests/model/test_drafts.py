@@ -90,10 +90,10 @@ def test_proposals_are_what_the_head_of_the_reference_says(tiny, golden, referen
     assert proposed == following[-3:]
 
 
-def answers(engine, tokenizer, width):
+def answers(engine, tokenizer, width, chats=CHATS):
     """(texts of up to 40 tokens for all chats, steps)."""
     texts, steps = [], 0
-    for chat in CHATS:
+    for chat in chats:
         text = f"<|im_start|>user\n{chat}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         seq = eager(engine.create(400))
         engine.prefill(seq, tokenizer.encode(text).ids)
