@@ -140,19 +140,14 @@ class Random:
 
     def weights(self, draft: bool = True) -> Weights:
         c = self.config
-        head = self.linear(c.vocab, c.hidden, 3.0)
-        drafts = DraftHead(
+        drafting = (
             self.scale(c.hidden), self.scale(c.stream_width), self.linear(c.hidden, c.hidden),
-            self.linear(c.hidden, c.hidden), self.layer("attention", False), self.mixer(False), *quantized(head),
+            self.linear(c.hidden, c.hidden), self.layer("attention", False), self.mixer(False),
         ) if draft else None  # fmt: skip
         layers = tuple(self.layer(kind, i in c.ngram_layers) for i, kind in enumerate(c.layers))
-        return Weights(
-            self.normal(c.vocab, c.hidden, dtype=BF16),
-            layers,
-            self.mixer(False),
-            head,
-            drafts,
-        )
+        embedding, mixer = self.normal(c.vocab, c.hidden, dtype=BF16), self.mixer(False)
+        head = self.linear(c.vocab, c.hidden, 3.0)
+        return Weights(embedding, layers, mixer, head, DraftHead(*drafting, *quantized(head)) if drafting else None)
 
 
 def host_buffer(nbytes: int) -> Tensor:
