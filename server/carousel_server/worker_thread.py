@@ -18,11 +18,11 @@ SWEEP_SECONDS = 1.0
 
 
 @runtime_checkable
-class Checked(Protocol):
+class Idling(Protocol):
     """An engine that works beside the calls on it, too."""
 
-    def check(self) -> None:
-        """EngineError, fatal, when that has failed."""
+    def idle(self) -> None:
+        """There is no call to make now. EngineError, fatal, when what goes on beside them has failed."""
 
 
 class WorkerThread:
@@ -77,18 +77,18 @@ class WorkerThread:
             return
         self.engine.set_result(engine)
         try:
-            check = engine.check if isinstance(engine, Checked) else lambda: None
+            idle = engine.idle if isinstance(engine, Idling) else lambda: None
             while not self._stopping:
                 self._work.clear()
-                check()  # a request would meet the error in its call; there may be none
                 while not self._stopping and worker.run_once():
                     self._checked = False
                     self._sweep()
                 self._idle(worker, engine)
+                idle()
                 self._work.wait(SWEEP_SECONDS)
         except EngineError as error:
-            log.critical("the device is lost: %s", error)
-            worker.abandon(f"the device is lost: {error}")
+            log.critical("the engine cannot go on: %s", error)
+            worker.abandon(f"the engine cannot go on: {error}")
             self._on_fatal(error)
         except Exception as error:
             log.critical("the worker cannot go on", exc_info=error)

@@ -67,6 +67,7 @@ def each_way(engine: GpuEngine, seq: Any) -> tuple[list[float], list[float], lis
         engine.saves.join(seq.slot)
         torch.cuda.current_stream().synchronize()
         freed.append(1000 * time.perf_counter() - at)
+        engine.idle()
         left.append(now() - at)
         engine.suspend(seq)
         at = now()

@@ -1,6 +1,7 @@
 """Sequences between a slot and host memory, the kernel interpreted: every byte, and only the bytes that are wanted."""
 
 import gc
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from carousel_server.engine import EMBEDDED
 from carousel_server.engine.config import read_config
 from carousel_server.engine.gpu_state import SlotState
 from carousel_server.engine.host_memory import HostMemory
+from carousel_server.engine.protocol import EngineError
 from carousel_server.engine.saved import Saved, SavedStates
 from torch import Tensor
 
@@ -56,7 +58,6 @@ def test_a_saved_sequence_is_the_same_in_another_slot_and_the_slots_beside_it_ar
 def test_two_sequences_that_take_turns_in_a_slot_both_come_back_whole(state: SlotState) -> None:
     store = saves(state)
     waits, wanted = store.save(0, 100), slot(state, 0, 100)
-    store.join(0)
     for t in (*state.fixed(), *(t for t, _ in state.grown())):
         t[0] += 1
     for _ in range(3):  # each is loaded while the other lies in staging
@@ -79,6 +80,19 @@ def test_what_a_sequence_left_in_staging_is_not_sent_to_pages_that_another_has_b
     assert same(slot(state, 2, 100), wanted)
 
 
+def test_what_cannot_be_sent_ends_the_engine_and_not_the_call_that_comes_next(state: SlotState) -> None:
+    store = saves(state)
+    kept = store.save(0, 100)
+
+    def refuse(pages: object) -> None:
+        raise RuntimeError("no such pages")
+
+    with patch.object(store, "_send", refuse), pytest.raises(EngineError, match="no such pages") as found:
+        store.send()
+    assert found.value.fatal
+    assert kept.pages
+
+
 def marked(store: SavedStates, saved: Saved) -> list[bool]:
     """Of each page of rows, whether it still begins with the mark."""
     pages = saved.pages[store.layout.pages :]
@@ -88,7 +102,7 @@ def marked(store: SavedStates, saved: Saved) -> list[bool]:
 def test_a_later_save_writes_only_the_pages_that_have_new_rows(state: SlotState) -> None:
     store = saves(state)
     saved = store.save(0, 2 * SAVED_ROWS + 10)
-    store.join(0)
+    store.send()
     for page in saved.pages[store.layout.pages :]:
         next(store.pages.runs([page]))[1][:8] = 77
     again = store.save(0, 3 * SAVED_ROWS + 1, saved)

@@ -77,7 +77,7 @@ def test_work_beside_the_calls_that_fails_fails_who_has_begun_and_is_told_once()
     failed = threading.Event()
 
     class Broken(UniformEngine):
-        def check(self) -> None:
+        def idle(self) -> None:
             if failed.is_set():
                 raise EngineError("the experts cannot be loaded: CUDA error 700", fatal=True)
 

@@ -1,10 +1,9 @@
-"""Logits of a few rows and their argmax on the GPU, and how far drafts agree with it."""
+"""The argmax of a few rows of logits on the GPU. The logits are a product as any other: `linear.few_rows`."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from carousel_kernels.linear.triton import few_rows
 from carousel_kernels.row_dot import PDL, chain, tile
 
 
@@ -38,11 +37,6 @@ def _finish(p_value, p_id, p_out, tiles, stride_out, V, BT: tl.constexpr):
         chosen = tl.where(value > best, first, tl.where(value == best, tl.minimum(chosen, first), chosen))
         best = tl.maximum(best, value)
     tl.store(p_out + i_r * stride_out, chosen.to(tl.int64))
-
-
-def logits(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-    """`x @ weight.T` of R <= 4 rows: x [R, H] fp32, weight [V, H], out [R, V] fp32."""
-    return few_rows(x, weight, out)
 
 
 def tiles(vocab: int) -> int:

@@ -39,12 +39,12 @@ class Call(Generic[S]):
         self.seq.failed = True
         if isinstance(error, torch.OutOfMemoryError):
             raise EngineError(
-                f"the device is out of memory beyond its plan: {_first_line(error)}", fatal=True
+                f"the device is out of memory beyond its plan: {first_line(error)}", fatal=True
             ) from error
         if isinstance(error, RuntimeError):
-            raise EngineError(f"the device failed: {_first_line(error)}", fatal="CUDA" in str(error)) from error
+            raise EngineError(f"the device failed: {first_line(error)}", fatal="CUDA" in str(error)) from error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """What happened; torch goes on with advice for those who debug it, which clients and status lines need not see."""
-    return str(error).strip().partition("\n")[0]
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from carousel_server.allocations import LOADING_BUFFERS, loading_batch
+from carousel_server.engine.call import first_line
 from carousel_server.engine.host_memory import memory_for
 from carousel_server.engine.pool import ExpertPool, HostExperts
 from carousel_server.engine.protocol import EngineError, StepStats
@@ -55,7 +56,7 @@ class ExpertLoading:
     def check(self) -> None:
         """EngineError, fatal, when the experts cannot be loaded."""
         if self._error is not None:
-            why = str(self._error).strip().partition("\n")[0]  # torch goes on with advice for those who debug it
+            why = first_line(self._error)
             raise EngineError(f"the experts cannot be loaded: {why}", fatal=True) from self._error
 
     def _run(self) -> None:

@@ -121,9 +121,11 @@ class GpuEngine:
             self.state.applied[self._slot(own)] = 0
         return seq
 
-    def check(self) -> None:
-        """EngineError, fatal, when what goes on beside the calls has failed."""
+    def idle(self) -> None:
+        """Send what waits in staging. EngineError, fatal, when what goes on beside the calls has failed."""
         self.pool.check()
+        with torch.inference_mode():
+            self.saves.send()
 
     def free_slots(self) -> int:
         """Slots that create or resume can take."""
@@ -149,6 +151,7 @@ class GpuEngine:
             if own.length == 0:
                 raise EngineError("the sequence is empty: prefill before select")
             slot = self._slot(own)
+            self.saves.send()
             _rateable(sampler)
             outcome = self.steps.select(slot, own.length - 1, sampler)
             _check(outcome.chosen[0], own.length - 1, sampler)
@@ -245,6 +248,7 @@ class GpuEngine:
 
     def _admit(self, seq: GpuSequence, tokens: Tokens[int]) -> int:
         slot = self._slot(seq)
+        self.saves.send()
         if seq.length + len(tokens) > seq.capacity:
             raise EngineError(f"{len(tokens)} more rows after {seq.length} exceed the capacity of {seq.capacity}")
         if min(tokens) < 0 or max(tokens) >= self.config.vocab:

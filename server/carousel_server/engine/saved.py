@@ -5,8 +5,8 @@ save adds rows where they belong. Out: a kernel gathers pages into a staging are
 them on; the slot is free once they are gathered. In: a kernel reads the pages where they lie. Both directions have a
 stream of their own.
 
-What a save leaves in staging is sent by the next call: behind the load if that is one, so that the two do not share the
-bus while a request waits for its state, and beside the steps that follow.
+What a save leaves in staging is sent by `send`, which a load calls behind itself: so the two do not share the bus
+while a request waits for its state, and the bytes leave beside the steps that follow.
 """
 
 import weakref
@@ -18,8 +18,10 @@ from carousel_kernels.paging import triton as paging
 from torch import Tensor
 
 from carousel_server.allocations import SAVED_PIECE, SAVED_ROWS, STEP_ROWS
+from carousel_server.engine.call import first_line
 from carousel_server.engine.gpu_state import SlotState
 from carousel_server.engine.host_memory import HostMemory
+from carousel_server.engine.protocol import EngineError
 from carousel_server.engine.saved_pages import SavedPages
 
 
@@ -87,10 +89,27 @@ class SavedStates:
 
     def join(self, slot: int) -> None:
         """What is started from now on finds the slot's last save or load done."""
-        self._send_staged()
         event = self._slots.pop(slot, None)
         if event is not None:
             torch.cuda.current_stream().wait_event(event)
+
+    def send(self) -> None:
+        """Send what the last save left in staging, unless nobody holds that any more. EngineError, always fatal: it is
+        another sequence's than the caller's."""
+        if self._staged is None:
+            return
+        (whose, pages), self._staged = self._staged, None
+        saved = whose()
+        if saved is None:
+            return
+        try:
+            if self._out is not None and self._loaded is not None:
+                self._out.wait_event(self._loaded)
+            with torch.cuda.stream(self._out):
+                self._send(pages)
+            saved.ready = None if self._out is None else self._out.record_event()
+        except RuntimeError as error:
+            raise EngineError(f"a saved state cannot be sent: {first_line(error)}", fatal=True) from error
 
     def save(self, slot: int, length: int, saved: Saved | None = None) -> Saved:
         """Copy a sequence of `length` tokens out, of its rows only those of pages that `saved` lacks or has in part.
@@ -98,7 +117,7 @@ class SavedStates:
         `join` before the slot is used again. EngineError when there is no host memory: nothing has changed then.
         """
         layout = self.layout
-        self._send_staged()
+        self.send()
         wanted = layout.pages + layout.groups(length)
         found = Saved() if saved is None else saved
         more = self.pages.take(max(0, wanted - len(found.pages)))
@@ -132,7 +151,7 @@ class SavedStates:
         """Copy a saved sequence in. `join` before the slot is used."""
         layout = self.layout
         if self._staged is not None and self._staged[0]() is saved:
-            self._send_staged()
+            self.send()
         with torch.cuda.stream(self._in):
             if saved.addresses is None:
                 saved.addresses = torch.tensor(self.pages.addresses(saved.pages)).to(self.device, non_blocking=True)
@@ -144,21 +163,7 @@ class SavedStates:
             paging.copy(layout.fixed, addresses, slot, out=False)
             self._grown(slot, addresses, 0, layout.groups(saved.length), layout.pages, out=False)
             self._loaded = self._done(self._in, slot)
-        self._send_staged()
-
-    def _send_staged(self) -> None:
-        """Send what the last save left, unless nobody holds that any more."""
-        if self._staged is None:
-            return
-        (whose, pages), self._staged = self._staged, None
-        saved = whose()
-        if saved is None:
-            return
-        if self._out is not None and self._loaded is not None:
-            self._out.wait_event(self._loaded)
-        with torch.cuda.stream(self._out):
-            self._send(pages)
-        saved.ready = None if self._out is None else self._out.record_event()
+        self.send()
 
     def _wait(self, stream: torch.cuda.Stream | None, slot: int) -> None:
         """Nothing on `stream` begins before what was started so far is done, and the slot's last copy."""
