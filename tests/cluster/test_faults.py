@@ -59,7 +59,7 @@ def test_a_crashed_boot_is_told_with_its_cause_by_the_replaced_pod_and_by_its_pe
     namespace.ready("pair")
     boot = namespace.boot_of("pair", 1)
     with Traffic(namespace, "pair", causes=["crash", "unknown"], broken=True, replicas=2, workers=4, streams=2,
-                 stream_pieces=24, stream_errors=["server_shutdown"]) as traffic:  # fmt: skip
+                 stream_pieces=24, stream_errors=["server_shutdown", "owner_unreachable"]) as traffic:  # fmt: skip
         traffic.settled(ordinal=1)
         kill_server(namespace, "pair-1")
         namespace.other_boot("pair", boot, ordinal=1)

@@ -80,7 +80,7 @@ class Traffic:
             status, body = await self.post("create", "/v1/sessions", {})
             if status == 201 and ordinal in (None, int(body["id"].split(".")[0])):
                 return str(body["id"])
-            await asyncio.sleep(0.3 if status != 201 else 0)
+            await asyncio.sleep(0.3)  # or the sessions of a pod that a node learns of late fill up the others
         return ""
 
     async def worker(self, number: int) -> None:
