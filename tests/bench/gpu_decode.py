@@ -48,8 +48,10 @@ def runs(engine: GpuEngine, seqs: list[Any], steps: int, count: int = 6) -> dict
     return {"ms": median(times), "low": min(times), "high": max(times), "runs": len(times)}
 
 
-def profile(engine: GpuEngine, seq: Any, drafts: int) -> list[tuple[str, int, float]]:
-    """Kernel, calls and total us of one step, by time. Kernels overlap: the sum is more than the step takes."""
+def profile(engine: GpuEngine, seq: Any, drafts: int) -> list[tuple[str, int, float, float]]:
+    """Kernel, calls, us of the step and us of the kernels, for one step by time. Kernels overlap: of the step's time a
+    kernel has what passes between the end of the one that ended before it and its own."""
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 
@@ -57,8 +59,13 @@ def profile(engine: GpuEngine, seq: Any, drafts: int) -> list[tuple[str, int, fl
     with torch_profile(activities=[ProfilerActivity.CUDA]) as found:
         engine.step(seq, token, GREEDY, drafts)
         torch.cuda.synchronize()
-    rows = [(e.key, e.count, e.self_device_time_total) for e in found.key_averages()]
-    return sorted(rows, key=lambda r: -r[2])
+    events = [e for e in found.events() if e.device_type == DeviceType.CUDA]
+    last, rows = min(e.time_range.start for e in events), {}
+    for e in sorted(events, key=lambda e: e.time_range.end):
+        count, wall, busy = rows.get(e.name, (0, 0.0, 0.0))
+        rows[e.name] = count + 1, wall + e.time_range.end - last, busy + e.time_range.end - e.time_range.start
+        last = e.time_range.end
+    return sorted(((name, *row) for name, row in rows.items()), key=lambda r: -r[2])
 
 
 def commit() -> str:
@@ -104,9 +111,10 @@ def main() -> None:
         for drafts in sorted({0, engine.info.max_drafts}):
             rows = profile(engine, eager(seqs[0]), drafts)
             total = sum(r[2] for r in rows)
-            print(f"a step with {drafts} drafts: {total:9.1f} us in kernels")
-            for name, count, us in rows[:16]:
-                print(f"  {us:9.1f} us {100 * us / total:5.1f}% {count:5d} x {us / count:7.2f}  {name[:70]}")
+            print(f"a step with {drafts} drafts, profiled: {total:.0f} us, {sum(r[3] for r in rows):.0f} in kernels")
+            for name, count, us, busy in rows[:16]:
+                each = f"{us / count:7.2f} ({busy / count:.2f})"
+                print(f"  {us:9.1f} us {100 * us / total:5.1f}% {count:5d} x {each}  {name}")
             result["profiles"].append({"drafts": drafts, "kernels": rows})
         engine.release(seqs[1])
         times = []

@@ -87,7 +87,7 @@ def mixes(quick: bool) -> Iterator[Case]:
     low = normed.view(3, -1) @ downs[0].double().T
     gate = torch.sigmoid(silu(low[:, :rank] / n) @ ups[0].double().T)
     part, rstd = torch.empty(n * 3 * (rank + n), device=DEVICE), torch.empty(3 * n, device=DEVICE)
-    x = torch.empty(3, width, device=DEVICE)
+    x, amount = torch.empty(3, width, device=DEVICE), torch.empty(3, n, device=DEVICE)
 
     def parts(rows: int) -> Tensor:
         return part[: n * rows * (rank + n)].view(n, rows, rank + n)
@@ -98,7 +98,9 @@ def mixes(quick: bool) -> Iterator[Case]:
 
     def up(i: int, first: int, rows: int) -> None:
         own = streams[first : first + rows]
-        hyper_connection.mix_up(own, scale, ups[i], parts(rows), rstd[: rows * n].view(rows, n), x[:rows])
+        hyper_connection.mix_up(
+            own, scale, ups[i], parts(rows), rstd[: rows * n].view(rows, n), x[:rows], amount[:rows]
+        )
 
     def both(i: int, first: int, rows: int) -> None:
         down(i, first, rows)
@@ -106,15 +108,15 @@ def mixes(quick: bool) -> Iterator[Case]:
 
     each = 2 * (rank + n) * n * width
     wide, mixed = low.view(3, 1, -1), (gate.view(3, n, width) * normed).mean(1)
-    before = list(hyper_connection.MIX_DOWN), list(hyper_connection.MIX_UP)
+    before = hyper_connection.MIX_DOWN, hyper_connection.MIX_UP
     for block in ((4, 4), (8, 4), (4, 8), (8, 8), (2, 2)):
-        hyper_connection.MIX_DOWN[:] = [block] * 2
+        hyper_connection.MIX_DOWN = block
         yield Case("mix down", block, lambda _: each, copies, down, lambda r: parts(r).sum(0)[:, None], wide)
-    hyper_connection.MIX_DOWN[:] = before[0]
+    hyper_connection.MIX_DOWN = before[0]
     for block in ((8, 4), (16, 4), (4, 4), (2, 4)):
-        hyper_connection.MIX_UP[:] = [block] * 2
+        hyper_connection.MIX_UP = block
         yield Case("mix down and up", block, lambda _: 2 * each, copies, both, lambda r: x[:r], mixed)
-    hyper_connection.MIX_UP[:] = before[1]
+    hyper_connection.MIX_UP = before[1]
 
 
 def routed(quick: bool) -> Iterator[Case]:
@@ -128,7 +130,7 @@ def routed(quick: bool) -> Iterator[Case]:
     slab = experts.Slab(slots, scales, inner)
     shared = torch.randn(width, inner, device=DEVICE).mul_(0.04).to(BF16)
     x, streams = torch.randn(3, width, device=DEVICE), torch.zeros(3, n, width, device=DEVICE)
-    mix = torch.zeros(n * 3 * 324, device=DEVICE)  # inject logits of 0: 2 sigmoid(0) is 1
+    amount = torch.ones(3, n, device=DEVICE)
     work = torch.empty(4 * top, 4, inner, device=DEVICE), torch.empty(4 * top + 1, 4, width, device=DEVICE)
     ys = [torch.randn(3, count + 2 * inner + 1, device=DEVICE) for _ in range(copies)]
     routes: dict[tuple[int, int, int], router.Routes] = {}
@@ -143,12 +145,12 @@ def routed(quick: bool) -> Iterator[Case]:
         return int(distinct * 3 * inner * width + 2 * inner * width)
 
     def call(i: int, first: int, rows: int) -> None:
-        own, part = streams[:rows], mix[: n * rows * 324].view(n, rows, 324)
+        own = streams[:rows]
         if i == 0:
             own.zero_()
         experts.few_rows(
-            x[first : first + rows], ys[i][first : first + rows], slab, shared, routes[i, first, rows], None, own, part,
-            work,
+            x[first : first + rows], ys[i][first : first + rows], slab, shared, routes[i, first, rows], None, own,
+            amount[:rows], work,
         )  # fmt: skip
 
     y, wanted = ys[0].double(), torch.zeros(3, width, device=DEVICE, dtype=torch.float64)
@@ -163,11 +165,11 @@ def routed(quick: bool) -> Iterator[Case]:
             s_out = s[200:].view(20, 5).repeat_interleave(128, 0).repeat_interleave(128, 1)
             gate, up = (v[: 2 * inner * width].view(2, inner, width) * s_in) @ x[r].double()
             wanted[r] += share[j] * ((v[2 * inner * width :].view(width, inner) * s_out) @ (silu(gate) * up))
-    before = list(experts.GATE_UP), list(experts.DOWN)
+    before = experts.GATE_UP, experts.DOWN
     for gate_up, down in ((2, 8), (1, 8), (2, 4), (1, 4)):
-        experts.GATE_UP[:], experts.DOWN[:] = [gate_up] * 2, [down] * 2
+        experts.GATE_UP, experts.DOWN = gate_up, down
         yield Case("experts", (gate_up, down), nbytes, copies, call, lambda r: streams[:r, 0], wanted)
-    experts.GATE_UP[:], experts.DOWN[:] = before
+    experts.GATE_UP, experts.DOWN = before
 
 
 def cases(quick: bool, only: str = "") -> Iterator[Case]:

@@ -20,7 +20,7 @@ def experts_block(
 ) -> None:  # fmt: skip
     """Router, pool and experts of `rows` <= 4 rows; the winner of row 0 is the last expert."""
     draw = Draw(device, seed=count + rows)
-    n, rank = 4, 8
+    n = 4
     logits = draw(rows, count, std=2.0)
     logits[0, count - 1] = logits.max() + 1
     if rows > 1:
@@ -29,13 +29,12 @@ def experts_block(
     y = torch.cat([logits, draw(rows, 2 * shared + 1)], 1)
     shared_down = draw(width, shared, std=shared**-0.5, dtype=torch.bfloat16)
     x, streams = draw(rows, width), draw(rows, n, width)
-    mix = draw(n, rows, rank + n)
+    amount = 2 * torch.sigmoid(draw(rows, n))
     weights, ids = router_reference.route(logits, top)
     gate_up = [e[: 2 * inner * width].view(2 * inner, width) for e in experts_f]
     down = [e[2 * inner * width :].view(width, inner) for e in experts_f]
     wanted = experts_reference.routed(x, weights, ids, gate_up, down)
     wanted += experts_reference.combine(y[:, count:-1].clone(), shared_down.float(), y[:, -1:])
-    amount = 2 * torch.sigmoid(mix[:, :, rank:].sum(0) / n)
     after = streams + amount[:, :, None] * wanted[:, None]
 
     def run(group: list[int]) -> Tensor:
@@ -66,7 +65,7 @@ def experts_block(
             if source is not None:
                 experts.fetch(slab, source, routes, rows=len(group))
             experts.few_rows(
-                x[group], rows_y, slab, shared_down, routes, residency, own, mix[:, group].contiguous(), work
+                x[group], rows_y, slab, shared_down, routes, residency, own, amount[group].contiguous(), work
             )
             assert torch.equal(routes.ids[: len(group)].long(), ids[group]), "other experts than the rule's"
             if residency is not None:
@@ -182,7 +181,7 @@ def pool_of_ten(device: str, count: int, width: int, inner: int) -> None:
     slab = experts.Slab(slots, None, inner)
     source = addresses(stored, inner, width)
     y, x, streams = torch.cat([logits, draw(4, 2 * 8 + 1)], 1), draw(4, width), draw(4, 1, width)
-    mix, shared = draw(1, 4, 4 + 1), draw(width, 8)
+    amount, shared = 2 * torch.sigmoid(draw(4, 1)), draw(width, 8)
     work = poisoned(4 * top, 4, inner, device=draw.device), poisoned(4 * top + 1, 4, width, device=draw.device)
     weights, ids = router_reference.route(logits, top)
     parts = (
@@ -191,7 +190,7 @@ def pool_of_ten(device: str, count: int, width: int, inner: int) -> None:
     )
     wanted = experts_reference.routed(x, weights, ids, *parts)
     wanted += experts_reference.combine(y[:, count:-1].clone(), shared, y[:, -1:])
-    after = streams + (2 * torch.sigmoid(mix[0, :, 4:]))[:, :, None] * wanted[:, None]
+    after = streams + amount[:, :, None] * wanted[:, None]
     for turn in range(2):
         own = streams.clone()
         residency.tick.add_(1)
@@ -200,7 +199,7 @@ def pool_of_ten(device: str, count: int, width: int, inner: int) -> None:
         kept = routes.misses[: int(routes.head[1]), 2]
         assert int(kept.sum()) == (pool if turn == 0 else 0), "a slot in use is no victim"
         experts.fetch(slab, source, routes, rows=4)
-        experts.few_rows(x, y, slab, shared, routes, residency, own, mix, work)
+        experts.few_rows(x, y, slab, shared, routes, residency, own, amount, work)
         close(own, after, 1e-5, "experts through staging")
         check_residency(residency, slots, stored, routes, pool)
     assert residency.counts.tolist() == [80, 70]

@@ -27,7 +27,7 @@ from carousel_kernels.row_dot import (
     tile,
 )
 
-GATE_UP, DOWN = [2, 1], [8, 4]  # rows of weights of a program, which is one warp: for one row, for more rows
+GATE_UP, DOWN = 2, 8  # rows of weights of a program, which is one warp
 BLOCK = LANES  # values a side of an FP8 scale block
 
 
@@ -157,7 +157,7 @@ def _down(
 def _combine(
     p_part,
     p_streams,
-    p_mix,
+    p_amount,
     p_y,
     p_head,
     p_ids,
@@ -173,7 +173,6 @@ def _combine(
     TOP: tl.constexpr,
     R: tl.constexpr,
     MOST: tl.constexpr,
-    LOWRANK: tl.constexpr,
     STREAMS: tl.constexpr,
     POOLED: tl.constexpr,
     BT: tl.constexpr,
@@ -193,11 +192,8 @@ def _combine(
     opening = tl.sigmoid(tl.load(p_y + i_r * stride_y + E + 2 * IS))
     b_y = tl.fma(tl.load(p_part + (MOST * 4 + i_r) * H + o_h, mask=m_h, other=0.0), opening, b_y)
     for c in tl.static_range(STREAMS):
-        logit = 0.0
-        for s in tl.static_range(STREAMS):
-            logit += tl.load(p_mix + (s * R + i_r) * (LOWRANK + STREAMS) + LOWRANK + c)
         p_s = p_streams + (i_r * STREAMS + c) * H + o_h
-        b_s = tl.fma(b_y, 2.0 * tl.sigmoid(logit / STREAMS), tl.load(p_s, mask=m_h, other=0.0))
+        b_s = tl.fma(b_y, tl.load(p_amount + i_r * STREAMS + c), tl.load(p_s, mask=m_h, other=0.0))
         tl.store(p_s, b_s, mask=m_h)
     if POOLED:  # the copies into the slots are complete: they may be found from now on
         if (i_h == 0) & (i_r == 0):
@@ -243,13 +239,13 @@ def few_rows(
     routes: Routes,
     residency: Residency | None,
     streams: Tensor,
-    mix: Tensor,
+    amount: Tensor,
     work: tuple[Tensor, Tensor],
 ) -> None:
     """Add the experts' output to the streams: rows routed by `router.route`, missed experts fetched already.
 
     x [R, H] fp32, R <= 4; y [R, E + 2 I_s + 1] fp32: router logits, shared gate and up, shared opening; shared_down
-    [H, I_s]; streams [R, n, H] in place; mix [n, R, lowrank + n] from mix_down, inject logits last;
+    [H, I_s]; streams [R, n, H] in place, amount [R, n] from hyper_connection.mix_up;
     work = (hidden [4 top, 4, I], partial sums [4 top + 1, 4, H]) fp32.
     """
     rows, width = x.shape
@@ -259,12 +255,12 @@ def few_rows(
     inner, shared = slab.width, shared_down.shape[1]
     fp8 = slab.scales is not None
     scales = x if slab.scales is None else slab.scales
-    bn = min(BLOCK, tile(inner, GATE_UP[rows > 1], 128))
+    bn = min(BLOCK, tile(inner, GATE_UP, 128))
     _gate_up[(triton.cdiv(inner, bn), most)](
         x, slab.slots, scales, hidden, routes.head, routes.experts, routes.slots, routes.rows, x.stride(0),
         H=width, I=inner, R=rows, FP8=fp8, BN=bn, C=chunk(width, 1, fp8), launch_pdl=PDL, num_warps=1,
     )  # fmt: skip
-    bn = min(BLOCK, tile(width, DOWN[rows > 1], 128))
+    bn = min(BLOCK, tile(width, DOWN, 128))
     _down[(triton.cdiv(width, bn), most + 1)](
         hidden, slab.slots, scales, part, routes.head, routes.experts, routes.slots, routes.rows, y, shared_down,
         y.stride(0), H=width, I=inner, IS=shared, E=experts, R=rows, MOST=most, FP8=fp8, BN=bn,
@@ -274,8 +270,8 @@ def few_rows(
     bh = tile(width, 64, 512)
     dummy = routes.head
     _combine[(triton.cdiv(width, bh), rows)](
-        part, streams, mix, y, routes.head, routes.ids, routes.weights, routes.rank, routes.misses,
+        part, streams, amount, y, routes.head, routes.ids, routes.weights, routes.rank, routes.misses,
         dummy if residency is None else residency.table, dummy if residency is None else residency.owner, y.stride(0),
-        H=width, IS=shared, E=experts, TOP=top, R=rows, MOST=most, LOWRANK=mix.shape[2] - n, STREAMS=n,
+        H=width, IS=shared, E=experts, TOP=top, R=rows, MOST=most, STREAMS=n,
         POOLED=residency is not None, BT=triton.next_power_of_2(top), BH=bh, launch_pdl=PDL, num_warps=2,
     )  # fmt: skip

@@ -20,8 +20,7 @@ from carousel_kernels.row_dot import (
     tile,
 )
 
-# rows of a program and warps, for one row of streams and for more; warps give the order of sums, so they are the same
-MIX_DOWN, MIX_UP = [(4, 4), (8, 4)], [(8, 4), (4, 4)]
+MIX_DOWN, MIX_UP = (4, 4), (8, 4)  # rows of a program and warps
 
 
 @triton.jit
@@ -75,8 +74,7 @@ def mix_down(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd:
     if not streams.is_contiguous() or not weight.is_contiguous() or not 1 <= rows <= 4:
         raise ValueError(f"streams {tuple(streams.shape)} must be contiguous with 1 to 4 rows")
     out = weight.shape[0]
-    bn, warps = MIX_DOWN[rows > 1]
-    bn = tile(out, bn, 256)
+    bn, warps = tile(out, MIX_DOWN[0], 256), MIX_DOWN[1]
     _mix_down[(triton.cdiv(out, bn), n)](
         streams, scale, weight, part, rstd, eps, out,
         H=width, R=rows, STREAMS=n, BN=bn, C=chunk(width, warps), launch_pdl=PDL, num_warps=warps,
@@ -91,12 +89,15 @@ def _mix_up(
     p_part,
     p_rstd,
     p_x,
+    p_amount,
     N,
     H: tl.constexpr,
     LOWRANK: tl.constexpr,
     R: tl.constexpr,
     STREAMS: tl.constexpr,
+    INJECT: tl.constexpr,
     BH: tl.constexpr,
+    BA: tl.constexpr,
     C: tl.constexpr,
 ):
     # rows j of the tile: stream j // BH, place j % BH of the program's span, so that the narrow vector is made once
@@ -119,6 +120,15 @@ def _mix_up(
             for s in tl.static_range(1, STREAMS):
                 b_d += load_chunk(p_part + (s * R + r) * N, o_c, c, LOWRANK, C)
             narrow = append(narrow, silu(b_d / STREAMS))
+    if INJECT:
+        if tl.program_id(0) == 0:
+            o_a = tl.arange(0, BA)
+            m_a = o_a < R * STREAMS
+            logit = tl.zeros([BA], tl.float32)
+            for s in tl.static_range(STREAMS):
+                p_l = p_part + (s * R + o_a // STREAMS) * N + LOWRANK + o_a % STREAMS
+                logit += tl.load(p_l, mask=m_a, other=0.0)
+            tl.store(p_amount + o_a, 2.0 * tl.sigmoid(logit / STREAMS), mask=m_a)
     o_x = tl.program_id(0) * BH + tl.arange(0, BH)
     for r in tl.static_range(R):
         b_g = tl.zeros([STREAMS * BH, C // 4], tl.float32)
@@ -129,18 +139,24 @@ def _mix_up(
         tl.store(p_x + r * H + o_x, tl.sum(tl.reshape(b_x, [STREAMS, BH]), 0) / STREAMS, mask=o_x < H)
 
 
-def mix_up(streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: Tensor, x: Tensor) -> None:
-    """The block's input `x = mean over streams of sigmoid(W_up silu(down / n)) * normed streams`.
+def mix_up(
+    streams: Tensor, scale: Tensor, weight: Tensor, part: Tensor, rstd: Tensor, x: Tensor, amount: Tensor | None
+) -> None:
+    """The block's input `x = mean over streams of sigmoid(W_up silu(down / n)) * normed streams`, and what of its
+    output goes back: `amount = 2 sigmoid(inject logits / n)`.
 
-    part and rstd from `mix_down`; weight [n * H, lowrank]; x [R, H] fp32 is written.
+    part and rstd from `mix_down`; weight [n * H, lowrank]; x [R, H] and amount [R, n] fp32 are written; amount is None
+    where part has no inject logits.
     """
     rows, n, width = streams.shape
     lowrank = weight.shape[1]
-    bh, warps = MIX_UP[rows > 1]
-    bh = tile(width, bh, 256)
+    if (amount is None) != (part.shape[2] == lowrank):
+        raise ValueError(f"part {tuple(part.shape)} of rank {lowrank} {'has' if amount is None else 'lacks'} amounts")
+    bh, warps = tile(width, MIX_UP[0], 256), MIX_UP[1]
     _mix_up[(triton.cdiv(width, bh),)](
-        streams, scale, weight, part, rstd, x, part.shape[2],
-        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, BH=bh, C=chunk(lowrank, 1), launch_pdl=PDL, num_warps=warps,
+        streams, scale, weight, part, rstd, x, x if amount is None else amount, part.shape[2],
+        H=width, LOWRANK=lowrank, R=rows, STREAMS=n, INJECT=amount is not None, BH=bh,
+        BA=triton.next_power_of_2(rows * n), C=chunk(lowrank, 1), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
 
 

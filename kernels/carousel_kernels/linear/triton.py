@@ -32,12 +32,11 @@ def _few_rows(
     stride_out,
     N,
     p_streams,
-    p_part,
+    p_amount,
     K: tl.constexpr,
     R: tl.constexpr,
     SCALED: tl.constexpr,
     INJECT: tl.constexpr,
-    LOWRANK: tl.constexpr,
     STREAMS: tl.constexpr,
     BN: tl.constexpr,
     C: tl.constexpr,
@@ -47,33 +46,30 @@ def _few_rows(
     o_c = columns(C)
     w = load_rows(p_w + tl.minimum(o_n, N - 1)[:, None].to(tl.int64) * K + o_c[None, :], o_c, K, C)
     p_s = p_scale + tl.program_id(0) * BN // C * ((K + C - 1) // C)
-    amounts = ()
-    if INJECT:  # the part: mix_down is complete before the kernel ahead of this one begins
+    amounts, before = (), ()
+    if INJECT:  # who wrote them was complete before the kernel ahead of this one began
         for i in tl.static_range(R * STREAMS):
-            logit = 0.0
-            for s in tl.static_range(STREAMS):
-                logit += tl.load(p_part + (s * R + i // STREAMS) * (LOWRANK + STREAMS) + LOWRANK + i % STREAMS)
-            amounts = append(amounts, 2.0 * tl.sigmoid(logit / STREAMS))
+            amounts = append(amounts, tl.load(p_amount + i))
+            before = append(before, tl.load(p_streams + i * N + o_n, mask=m_n, other=0.0))
     chain()
     acc = ()
     for _ in tl.static_range(R):
-        acc = append(acc, tl.zeros([BN, C // 4 if SCALED else C], tl.float32))
+        acc = append(acc, tl.zeros([BN, C // 4], tl.float32))
     for c in tl.static_range((K + C - 1) // C):
         b_w = w[c].to(tl.float32)
+        scale = 1.0
+        if SCALED:
+            scale = tl.load(p_s + c)
         more = ()
         for r in tl.static_range(R):
-            b_x = load_chunk(p_x + r * stride_x, o_c, c, K, C)
-            if SCALED:
-                more = append(more, tl.fma(dot_fours(b_w, b_x), tl.load(p_s + c), acc[r]))
-            else:
-                more = append(more, tl.fma(b_w, b_x[None, :], acc[r]))
+            more = append(more, tl.fma(dot_fours(b_w, load_chunk(p_x + r * stride_x, o_c, c, K, C)), scale, acc[r]))
         acc = more
     for r in tl.static_range(R):
         b_y = tl.sum(acc[r], 1)
         if INJECT:
             for c in tl.static_range(STREAMS):
                 p_o = p_streams + (r * STREAMS + c) * N + o_n
-                tl.store(p_o, tl.fma(b_y, amounts[r * STREAMS + c], tl.load(p_o, mask=m_n, other=0.0)), mask=m_n)
+                tl.store(p_o, tl.fma(b_y, amounts[r * STREAMS + c], before[r * STREAMS + c]), mask=m_n)
         else:
             tl.store(p_out + r * stride_out + o_n, b_y, mask=m_n)
 
@@ -91,7 +87,7 @@ def few_rows(
     bn, warps = block or _block(weight.shape[0], width, scale is not None)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
         x, weight, x if scale is None else scale, out, x.stride(0), out.stride(0), weight.shape[0], x, x,
-        K=width, R=rows, SCALED=scale is not None, INJECT=False, LOWRANK=0, STREAMS=1, BN=bn,
+        K=width, R=rows, SCALED=scale is not None, INJECT=False, STREAMS=1, BN=bn,
         C=chunk(width, warps, scale is not None), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
     return out
@@ -101,23 +97,23 @@ def few_rows_inject(
     x: Tensor,
     weight: Tensor,
     streams: Tensor,
-    part: Tensor,
+    amount: Tensor,
     *,
     scale: Tensor | None = None,
     block: tuple[int, int] | None = None,
 ) -> None:
-    """`streams[r, c] += 2 sigmoid(inject logit c of row r) * (x @ weight.T)[r]`: a block's last product and its return.
+    """`streams[r, c] += amount[r, c] * (x @ weight.T)[r]`: a block's last product and its return.
 
-    streams [R, n, N] fp32 in place; part [n, R, lowrank + n] from hyper_connection.mix_down, inject logits last; scale
-    and block as for `few_rows`.
+    streams [R, n, N] fp32 in place; amount [R, n] from hyper_connection.mix_up, two kernels ago or earlier; scale and
+    block as for `few_rows`.
     """
     rows, width = x.shape
     _check(x, weight, rows)
     n = streams.shape[1]
     bn, warps = block or _block(weight.shape[0], width, scale is not None)
     _few_rows[(triton.cdiv(weight.shape[0], bn),)](
-        x, weight, x if scale is None else scale, x, x.stride(0), 0, weight.shape[0], streams, part,
-        K=width, R=rows, SCALED=scale is not None, INJECT=True, LOWRANK=part.shape[2] - n, STREAMS=n, BN=bn,
+        x, weight, x if scale is None else scale, x, x.stride(0), 0, weight.shape[0], streams, amount,
+        K=width, R=rows, SCALED=scale is not None, INJECT=True, STREAMS=n, BN=bn,
         C=chunk(width, warps, scale is not None), launch_pdl=PDL, num_warps=warps,
     )  # fmt: skip
 
@@ -132,7 +128,7 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
 
 
 # rows of weights and warps of a program: for rows of up to LONG columns, MANY of them or fewer, and for longer ones
-SHORT, SHORT_MANY, LONGER = [2, 2], [2, 1], [2, 8]
+SHORT, SHORT_MANY, LONGER = [2, 2], [2, 1], [2, 4]
 SCALED = [4, 2]  # the same of FP8 with scales, where a program is one warp: rows of weights for short and for long ones
 LONG, MANY = 4096, 65536
 

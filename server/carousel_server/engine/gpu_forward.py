@@ -54,7 +54,7 @@ class Buffers:
         self.streams = make(STEP_ROWS, c.streams, c.hidden)
         self.draft_streams = make(STEP_ROWS, c.streams, c.hidden)
         self.part = make(c.streams * STEP_ROWS * (c.mix_rank + c.streams))
-        self.rstd = make(STEP_ROWS * c.streams)
+        self.rstd, self.amount = make(STEP_ROWS * c.streams), make(STEP_ROWS, c.streams)
         self.x = make(STEP_ROWS, c.hidden)
         self.y = make(STEP_ROWS * wide)
         self.inner = make(STEP_ROWS, max(c.delta_width, c.heads * c.head_dim))
@@ -105,15 +105,16 @@ class Forward:
         """One layer; `index` counts pools, the draft head's being the last."""
         b, rows = self.buffers, streams.shape[0]
         x = b.x[:rows]
-        part = self._mix(layer.block_mixer, streams, x)
+        amount = b.amount[:rows]
+        self._mix(layer.block_mixer, streams, x, amount)
         if isinstance(slots, DeltaSlots):
             assert isinstance(layer.block, Delta)
             inner = self._delta(layer.block, slots, x, where)
         else:
             assert isinstance(layer.block, Attention)
             inner = self._attention(layer.block, slots, x, where)
-        linear.few_rows_inject(inner, layer.block.out, streams, part, scale=layer.block.out_scale)
-        part = self._mix(layer.experts_mixer, streams, x)
+        linear.few_rows_inject(inner, layer.block.out, streams, amount, scale=layer.block.out_scale)
+        self._mix(layer.experts_mixer, streams, x, amount)
         c, w = self.config, layer.experts
         y = b.routed[:rows, : w.project.shape[0]]
         linear.few_rows(x, w.project, y)
@@ -122,13 +123,14 @@ class Forward:
         slab = self.pool.slabs[index]
         if residency is not None:
             experts.fetch(slab, self.pool.source[index], b.routes, rows=rows)
-        experts.few_rows(x, y, slab, w.shared_down, b.routes, residency, streams, part, b.experts)
+        experts.few_rows(x, y, slab, w.shared_down, b.routes, residency, streams, amount, b.experts)
 
     def remember(self, layer: Layer, slots: AttentionSlots, streams: Tensor, where: Tensor) -> None:
         """Of a layer with attention only the keys, values and index keys of the rows; `streams` stay as they are."""
         assert isinstance(layer.block, Attention)
-        x = self.buffers.x[: streams.shape[0]]
-        self._mix(layer.block_mixer, streams, x)
+        b, rows = self.buffers, streams.shape[0]
+        x = b.x[:rows]
+        self._mix(layer.block_mixer, streams, x, b.amount[:rows])
         self._cache(layer.block, slots, x, where)
 
     def logits(
@@ -137,17 +139,16 @@ class Forward:
         """Logits [R, V] fp32 of rows that have passed all layers, from the model's head or from another one."""
         rows = streams.shape[0]
         x = self.buffers.x[:rows]
-        self._mix(mixer, streams, x)
+        self._mix(mixer, streams, x, None)
         linear.few_rows(x, self.weights.head if weight is None else weight, out, scale=scale)
 
-    def _mix(self, mixer: Mixer, streams: Tensor, x: Tensor) -> Tensor:
+    def _mix(self, mixer: Mixer, streams: Tensor, x: Tensor, amount: Tensor | None) -> None:
         b, rows, n = self.buffers, streams.shape[0], self.config.streams
         out = mixer.down.shape[0]
         part = b.part[: n * rows * out].view(n, rows, out)
         rstd = b.rstd[: rows * n].view(rows, n)
         hyper_connection.mix_down(streams, mixer.scale, mixer.down, part, rstd, self.config.eps)
-        hyper_connection.mix_up(streams, mixer.scale, mixer.up, part, rstd, x)
-        return part
+        hyper_connection.mix_up(streams, mixer.scale, mixer.up, part, rstd, x, amount)
 
     def _y(self, rows: int, width: int) -> Tensor:
         return self.buffers.y[: rows * width].view(rows, width)
