@@ -70,6 +70,7 @@ def each_way(engine: GpuEngine, seq: Any) -> tuple[list[float], list[float], lis
         engine.idle()
         left.append(now() - at)
         engine.suspend(seq)
+        engine.idle()
         at = now()
         engine.resume(seq)
         loaded.append(now() - at)

@@ -29,9 +29,9 @@ from carousel_server.engine.protocol import (
 from carousel_server.engine.saved import Saved, SavedStates
 from carousel_server.engine.weights import Weights
 
-# a draft and a verified row in units of a step without drafts, one H200, real shapes (docs/performance.md): steps of
-# 4.52, 6.58 and 8.76 ms with 0, 1 and 2 drafts. So one draft pays when 47 of 100 are accepted
-COST = DraftCost(draft=0.10, row=0.37)
+# one H200, real shapes (docs/performance.md): steps of 4.27, 6.15 and 7.47 ms with 0, 1 and 2 drafts. So one draft pays
+# when 44 of 100 are accepted
+COST = DraftCost(draft=0.06, row=0.25, first=0.13)
 
 
 @dataclass(eq=False)
