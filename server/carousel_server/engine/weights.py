@@ -191,7 +191,7 @@ class Packer:
     def _dense(self, *names: str) -> Tensor:
         """The named matrices below each other."""
         parts = [self.checkpoint.tensor(name) for name in names]
-        whole = parts[0] if len(parts) == 1 else torch.cat([p.to(self.dtype) for p in parts])
+        whole = parts[0] if len(parts) == 1 else torch.cat([p.to(self.device, self.dtype) for p in parts])
         return self._fastest(whole.to(self.device, self.dtype))
 
     def _fastest(self, weight: Tensor) -> Tensor:
