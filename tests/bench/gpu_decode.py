@@ -18,6 +18,7 @@ from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.protocol import SamplerParams
 
 from tests.bench import gpu_http
+from tests.bench.device_events import device_events
 from tests.bench.gpu_check import check
 from tests.bench.gpu_random_model import build, released
 from tests.model.engine_kit import eager
@@ -51,15 +52,8 @@ def runs(engine: GpuEngine, seqs: list[Any], steps: int, count: int = 6) -> dict
 def profile(engine: GpuEngine, seq: Any, drafts: int) -> list[tuple[str, int, float, float]]:
     """Kernel, calls, us of the step and us of the kernels, for one step by time. Kernels overlap: of the step's time a
     kernel has what passes between the end of the one that ended before it and its own."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as torch_profile
-
     token = engine.select(seq, GREEDY).token
-    with torch_profile(activities=[ProfilerActivity.CUDA]) as found:
-        engine.step(seq, token, GREEDY, drafts)
-        torch.cuda.synchronize()
-    events = [e for e in found.events() if e.device_type == DeviceType.CUDA]
+    events = device_events(lambda: engine.step(seq, token, GREEDY, drafts))
     last, rows = min(e.time_range.start for e in events), {}
     for e in sorted(events, key=lambda e: e.time_range.end):
         count, wall, busy = rows.get(e.name, (0, 0.0, 0.0))

@@ -16,6 +16,7 @@ import torch
 from carousel_server.engine.gpu import GpuEngine
 from carousel_server.engine.protocol import SamplerParams
 
+from tests.bench.device_events import device_events
 from tests.bench.gpu_decode import commit
 from tests.bench.gpu_random_model import build, released
 
@@ -80,20 +81,17 @@ def each_way(engine: GpuEngine, seq: Any) -> tuple[list[float], list[float], lis
 
 def timeline(engine: GpuEngine, chats: list[Any]) -> list[tuple[str, float, float]]:
     """A turn on the device: what ran, from when to when, in ms from the first of it; the step's kernels as one."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as torch_profile
 
-    with torch_profile(activities=[ProfilerActivity.CUDA]) as found:
+    def turn() -> None:
         engine.suspend(chats[1][0])
         engine.resume(chats[0][0])
         feed(engine, chats[0])
         torch.cuda.synchronize()
         engine.suspend(chats[0][0])
         engine.resume(chats[1][0])
-        torch.cuda.synchronize()
+
     spans: list[tuple[str, float, float]] = []
-    events = [e for e in found.events() if e.device_type == DeviceType.CUDA]
+    events = device_events(turn)
     begin = min(e.time_range.start for e in events)
     for e in sorted(events, key=lambda e: e.time_range.start):
         at, end = ((t - begin) / 1000 for t in (e.time_range.start, e.time_range.end))

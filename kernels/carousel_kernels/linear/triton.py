@@ -128,7 +128,7 @@ def _check(x: Tensor, weight: Tensor, rows: int) -> None:
 
 
 # rows of weights and warps of a program: for rows of up to LONG columns, MANY of them or fewer, and for longer ones
-SHORT, SHORT_MANY, LONGER = [2, 2], [2, 1], [2, 4]
+SHORT, SHORT_MANY, LONGER = (2, 2), (2, 1), (2, 4)
 SCALED = [4, 2]  # the same of FP8 with scales, where a program is one warp: rows of weights for short and for long ones
 LONG, MANY = 4096, 65536
 
@@ -138,8 +138,7 @@ def _block(out: int, width: int, scaled: bool) -> tuple[int, int]:
         return min(tile(out, 8, 256), LANES), 4
     if scaled:
         return SCALED[width > LONG], 1
-    rows, warps = LONGER if width > LONG else SHORT if out < MANY else SHORT_MANY
-    return rows, warps
+    return LONGER if width > LONG else SHORT if out < MANY else SHORT_MANY
 
 
 @triton.jit

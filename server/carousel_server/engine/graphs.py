@@ -185,12 +185,11 @@ class Steps:
     def _run(self, ending: Ending, drafts: int, sparse: bool) -> None:
         s = self.forward.state
         self.control.copy_(self.host_control, non_blocking=True)
-        self.forward.sparse = sparse
         if ending == "catch up":
             self._catch_up()
             return
         if ending != "select":
-            self._feed(ending, drafts)
+            self._feed(ending, drafts, sparse)
         if ending in ("sampled", "select"):
             sampling.choose(
                 self.control, self.params, s.tokens, s.logits, self.work, self.result[1:2], valid=self.valid
@@ -204,9 +203,10 @@ class Steps:
         step.begin(self.control, f.state.tokens, self.where, f.pool.tick, rows=0, draft=rows, kept=STEP_ROWS)
         self.draft_head.take_waiting()
 
-    def _feed(self, ending: Ending, drafts: int) -> None:
+    def _feed(self, ending: Ending, drafts: int, sparse: bool) -> None:
         """The rows through the model, up to their kept logits; with the argmax of each for a greedy step."""
         f, rows = self.forward, drafts + 1
+        f.sparse = sparse
         b, s, drafting = f.buffers, f.state, self.draft_head if drafts else None
         draft = None if drafting is None else drafting.rows
         step.begin(self.control, s.tokens, self.where, f.pool.tick, rows=rows, draft=draft, kept=STEP_ROWS)

@@ -103,8 +103,7 @@ class SavedStates:
         if saved is None:
             return
         try:
-            if self._out is not None and self._loaded is not None:
-                self._out.wait_event(self._loaded)
+            self._let_loads_read()
             with torch.cuda.stream(self._out):
                 self._send(pages)
             saved.ready = None if self._out is None else self._out.record_event()
@@ -131,8 +130,7 @@ class SavedStates:
         # where the same rows wait over several saves
         group, last = max(0, found.length - STEP_ROWS) // SAVED_ROWS, layout.groups(length)
         self._wait(self._out, slot)
-        if self._out is not None and self._loaded is not None:
-            self._out.wait_event(self._loaded)
+        self._let_loads_read()
         with torch.cuda.stream(self._out):
             while last - group > 1:
                 count = min(last - group - 1, len(self.staging))
@@ -172,6 +170,11 @@ class SavedStates:
             event = self._slots.get(slot)
             if event is not None:
                 stream.wait_event(event)
+
+    def _let_loads_read(self) -> None:
+        """Nothing is sent to pages that a load which was started so far still reads."""
+        if self._out is not None and self._loaded is not None:
+            self._out.wait_event(self._loaded)
 
     def _done(self, stream: torch.cuda.Stream | None, slot: int) -> torch.cuda.Event | None:
         if stream is None:
