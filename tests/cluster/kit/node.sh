@@ -66,6 +66,8 @@ state = "$d/containerd-run"
   address = "$(socket "$n")"
 [ttrpc]
   address = "$(socket "$n").ttrpc"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true  # its socket has one path on a machine: two nodes that start together take it from each other
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
